@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn idle_parts_of_free_space() {
+    fn idle_ranges_exclude_busy_extents() {
         let b = busy(&[(10, 5), (20, 10), (50, 1)]);
         assert_eq!(b.longest_idle(0, 100), (51, 49));
         assert_eq!(b.longest_idle(0, 45), (30, 15));

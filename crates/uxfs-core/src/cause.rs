@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_names_what_where_and_errno_once() {
+    fn a_cause_states_the_operation_its_place_and_errno_once() {
         let source = io::Error::from_raw_os_error(28);
         let error = Error::Io { what: "writing the log", daddr: Daddr(16), source };
         let cause = Cause::of("writing the log", &error);

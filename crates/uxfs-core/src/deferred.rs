@@ -250,7 +250,7 @@ mod tests {
 
     /// Invariant 2, for each operation on a volume with and without shared blocks.
     #[test]
-    fn a_recovered_operation_is_the_announced_one() {
+    fn recovery_of_an_intent_gives_the_same_operation() {
         for reflink in [false, true] {
             let geo = geometry(reflink);
             let (ag, start, len) = (AgNo(1), AgBlock(100), 7);
@@ -274,10 +274,10 @@ mod tests {
                 }
             }
             for step in all {
-                let announced = step.intent(&geo, 5);
-                assert_eq!(Deferred::recover(&geo, &announced.intent), Ok(vec![step]));
+                let logged = step.intent(&geo, 5);
+                assert_eq!(Deferred::recover(&geo, &logged.intent), Ok(vec![step]));
                 let done = step.done(&geo, 5);
-                assert_eq!((done.kind, done.id), (announced.kind, 5));
+                assert_eq!((done.kind, done.id), (logged.kind, 5));
                 let freed = matches!(step, Deferred::Free { .. });
                 assert_eq!(done.extents.len(), usize::from(freed), "{step:?}");
             }

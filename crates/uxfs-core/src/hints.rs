@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_copy_knows_no_places() {
+    fn a_clone_has_no_remembered_places() {
         let hints = Hints { room: 7, ..Hints::default() };
         hints.places.remember(FileBlock(3), Daddr(64));
         assert_eq!(hints.places.get(FileBlock(3)), Some(Daddr(64)));

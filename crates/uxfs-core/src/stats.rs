@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_fall_into_powers_of_two() {
+    fn times_are_counted_in_powers_of_two() {
         let times = Times::default();
         for micros in [0, 1, 2, 3, 4, 1000, 1 << 40] {
             times.add(Duration::from_micros(micros));

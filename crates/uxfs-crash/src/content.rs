@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_written_in_place_shows_early() {
+    fn only_data_written_in_place_is_visible_early() {
         let (mut file, mut touches) = (File::default(), Touches::default());
         change(&mut file, &mut touches, 1, &[]).write(0, 20, 1);
         let before = file.clone();
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_move() {
+    fn range_operations_move_blocks() {
         let (mut file, mut touches) = (File::default(), Touches::default());
         for (step, at) in [(1, 0), (2, 8), (3, 16)] {
             change(&mut file, &mut touches, step, &[]).write(at, at + 8, step as u8);

@@ -54,9 +54,8 @@ mod tests {
 
     use super::*;
 
-    /// A cut knows the steps that were noted before it, and none behind it.
     #[test]
-    fn a_cut_knows_the_steps_before_it() {
+    fn a_cut_reports_only_marks_before_it() {
         let before = MemDev::new(4096);
         let dev = RecordDev::new(before.clone());
         dev.mark(Mark::Step(1));

@@ -148,12 +148,12 @@ impl History {
             near.push((count, format!("after step {moment} {count} differ: {}", found.join("; "))));
         }
         near.sort();
-        let told: Vec<String> = near.into_iter().take(3).map(|(_, text)| text).collect();
+        let nearest: Vec<String> = near.into_iter().take(3).map(|(_, text)| text).collect();
         let operation = |moment: usize| format!("{moment} {}", self.moments[moment].operation);
         let steps: Vec<String> = (durable.min(last)..=last).map(operation).collect();
         Err(format!(
             "it is the tree of no moment from step {durable} to {begun}; {}; steps: {}",
-            told.join(" | "),
+            nearest.join(" | "),
             steps.join(", ")
         ))
     }
@@ -332,14 +332,14 @@ pub(crate) fn traits(fs: &Fs, ino: Ino) -> Result<Traits> {
     let fsx = fs.get_fsx(ino)?;
     let target = if stat.mode & S_IFMT == S_IFLNK { fs.readlink(ino)? } else { Vec::new() };
     // These flags follow from content and attributes.
-    let told = Xflags::PREALLOC | Xflags::HASATTR;
+    let derived = Xflags::PREALLOC | Xflags::HASATTR;
     Ok(Traits {
         mode: stat.mode,
         nlink: stat.nlink,
         owner: (stat.uid, stat.gid),
         rdev: stat.rdev,
         times: [stat.atime, stat.mtime, stat.ctime, stat.crtime],
-        xflags: (fsx.xflags - told).bits(),
+        xflags: (fsx.xflags - derived).bits(),
         projid: fsx.projid,
         extsize: fsx.extsize,
         cowextsize: fsx.cowextsize,

@@ -111,7 +111,7 @@ struct State {
     /// The log was written while it was not followed.
     log_touched: bool,
     broken: Option<Violation>,
-    told: bool,
+    reported: bool,
 }
 
 /// A device that enforces the rules: a write that breaks one fails and does not reach the device
@@ -135,14 +135,14 @@ impl RuledDev {
     pub fn seen_through(inner: Arc<dyn BlockDev>, view: Arc<dyn BlockDev>) -> Self {
         let model = Model::of_clean(&*view);
         let clock = Clock::default();
-        let state = State { clock, model, log_touched: false, broken: None, told: false };
+        let state = State { clock, model, log_touched: false, broken: None, reported: false };
         Self { inner, view, state: Mutex::new(state) }
     }
 
     /// The first violation, if there was one.
     pub fn violation(&self) -> Option<Violation> {
         let mut state = self.state.lock();
-        state.told = true;
+        state.reported = true;
         state.broken.clone()
     }
 
@@ -316,7 +316,7 @@ impl BlockDev for RuledDev {
 impl Drop for RuledDev {
     fn drop(&mut self) {
         let state = self.state.get_mut();
-        if let (Some(broken), false, false) = (&state.broken, state.told, thread::panicking()) {
+        if let (Some(broken), false, false) = (&state.broken, state.reported, thread::panicking()) {
             panic!("{broken}");
         }
     }

@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_can_be_made() {
+    fn mkfs_accepts_all_volumes() {
         for line in VOLUMES {
             make(line).unwrap_or_else(|e| panic!("{e}"));
         }

@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intent_that_is_done_at_once_is_not_logged() {
+    fn an_intent_done_in_its_own_checkpoint_is_not_logged() {
         let mut first = Cil::new(Seq(1), None, Vec::new());
         first.announce(intent(1));
         first.announce(intent(2));

@@ -251,7 +251,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_of_chunks() {
+    fn bitmaps_become_runs_of_chunks() {
         assert_eq!(runs(&[0b1011_0001]).collect::<Vec<_>>(), [(0, 1), (4, 2), (7, 1)]);
         assert_eq!(runs(&[u64::MAX, 1]).collect::<Vec<_>>(), [(0, 64), (64, 1)]);
         assert_eq!(runs(&[0, 1 << 63]).collect::<Vec<_>>(), [(127, 1)]);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_replaced() {
+    fn newer_regions_replace_older_ones() {
         let mut copies = Copies::new(vec![vec![0xee; 40]]);
         let put = |copies: &mut Copies, slot, all: &[&[u8]]| {
             let put = |to: &mut dyn Regions| {

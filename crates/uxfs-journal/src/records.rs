@@ -294,10 +294,10 @@ mod tests {
         }
     }
 
-    /// Regions come back from the records, across the ends of records and of the log, within the
-    /// bound.
+    /// Regions read from the records equal the regions written, across the ends of records and of the
+    /// log. Their size is within the bound.
     #[test]
-    fn regions_come_back() {
+    fn regions_round_trip() {
         for (buffer, unit, head) in [
             (32 << 10, 1, 100 * 512u64),
             (32 << 10, 32 << 10, 0),

@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn granted_bytes_can_be_written() {
+    fn grants_limit_the_free_log_space() {
         let mut space = LogSpace::new(1 << 20, LogPos(5 << 20));
         assert_eq!(space.free(), (1 << 20) - (64 << 10));
         assert!(space.grant(900 << 10));
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     #[should_panic(expected = "runs over its tail")]
     #[cfg(not(debug_assertions))]
-    fn the_head_stops_at_the_tail() {
+    fn the_head_must_not_pass_the_tail() {
         let mut space = LogSpace::new(1 << 20, LogPos(0));
         space.write(2 << 20, 2 << 20);
     }

@@ -24,7 +24,7 @@ use uxfs::{Fs, OpenOptions, clock};
 use uxfs_check::{CheckOptions, Severity};
 use uxfs_testkit::Rng;
 
-use crate::bed::Ran;
+use crate::setup::Ran;
 use crate::sim::{DATE, Kind, Store, StoreDev};
 
 /// Most acknowledged files that are looked up after each cut.

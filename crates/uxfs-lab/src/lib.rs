@@ -1,7 +1,6 @@
 //! The lab: experiments on modelled disks in virtual time. Each figure states the durability of an
 //! acknowledged operation, derived from the disk's requests and checked by cutting the power.
 
-pub mod bed;
 pub mod durability;
 pub mod experiments;
 pub mod fsync;
@@ -10,6 +9,7 @@ pub mod plan;
 pub mod posts;
 pub mod real;
 pub mod report;
+pub mod setup;
 pub mod sim;
 mod sim_mutex;
 pub mod verdict;

@@ -4,8 +4,8 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::bed::Cpu;
 use crate::durability::Durability;
+use crate::setup::Cpu;
 pub use crate::verdict::Shape;
 
 /// Which figure of a column is the best.

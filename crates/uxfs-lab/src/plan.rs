@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::bed::{Ran, Setup};
 use crate::durability::{Durability, judge};
 use crate::outcome::{Cell, Column, Row, Series};
+use crate::setup::{Ran, Setup};
 use crate::sim::Kind;
 use crate::{LabError, Result};
 

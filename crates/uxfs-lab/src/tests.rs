@@ -6,10 +6,10 @@ use std::sync::Arc;
 use uxfs_disk::fault::Fault;
 use uxfs_models::Description;
 
-use crate::bed::{FaultyClient, Setup};
 use crate::durability::{Durability, Worth, judge};
 use crate::experiments;
 use crate::plan::{Found, How, Quiet};
+use crate::setup::{FaultyClient, Setup};
 use crate::sim::DeviceFault;
 use crate::work::dbench;
 use crate::work::fs_mark::{self, Load, Sync};
@@ -33,7 +33,7 @@ fn run(setup: &Setup, sync: Sync) -> Durability {
 
 /// Without a fault, no row fails.
 #[test]
-fn rows_without_a_fault_keep_their_promise() {
+fn rows_without_a_fault_have_the_promised_durability() {
     for sync in [Sync::Each, Sync::Tickets, Sync::All, Sync::Post, Sync::Reverse] {
         for fua in [false, true] {
             let mut setup = setup();
@@ -131,22 +131,22 @@ fn labels_state_the_durability_found() {
 /// A row of several runs has the durability of the worst run, and fails if one fails.
 #[test]
 fn a_row_fails_if_one_of_its_runs_fails() {
-    let sound = run(&setup(), Sync::Each);
+    let good = run(&setup(), Sync::Each);
     let mut faulty = setup();
     (faulty.cuts, faulty.device_fault) = (0, Some(DeviceFault::FlushDropped));
     let degraded = run(&faulty, Sync::Each);
-    assert!(!sound.failed && sound.cuts > 0 && degraded.failed);
+    assert!(!good.failed && good.cuts > 0 && degraded.failed);
     let found = |durability: &Durability, rate: f64| {
         let mut found = Found { durability: Some(durability.clone()), ..Found::default() };
         found.set("rate", rate);
         found
     };
-    let all = vec![found(&sound, 2.0), found(&degraded, 3.0), found(&sound, 7.0)];
+    let all = vec![found(&good, 2.0), found(&degraded, 3.0), found(&good, 7.0)];
     let mean = Found::mean(all, "rate");
     assert_eq!(["low", "rate", "high"].map(|key| mean.get(key)), [Some(2.0), Some(4.0), Some(7.0)]);
     let durability = mean.durability.unwrap();
     assert!(durability.label().starts_with("FAILED: promised stable storage, worth volatile"));
-    assert_eq!(durability.cuts, 2 * sound.cuts);
+    assert_eq!(durability.cuts, 2 * good.cuts);
 }
 
 /// The number of parallel rows does not change the digits.
@@ -163,9 +163,9 @@ fn the_number_of_jobs_does_not_change_results() {
     assert_eq!(found(1), found(2));
 }
 
-/// A replay keeps what it acknowledged, is repeatable, and fails with a faulty engine.
+/// A replay loses no acknowledged operation, is repeatable, and fails with a faulty engine.
 #[test]
-fn a_recording_is_replayed_and_judged() {
+fn a_recording_is_replayed_and_checked() {
     let text = "uxfs-trace 1\n# a test\np 0 old\np 1 source\np 1 lock\np 1 kept\np 0 sub\np 5 a\n\
                 p 0 moved\np 7 a\nd 1\nf 2 9000\nO 2\nR 2 0 9000\nR 2 0 9000\nw 300\nC 3\nW 3 0 5000\n\
                 W 3 5000 7000\nS 3\nK 3\nN 3 4\nS 4\nD 5\nC 6\nW 6 0 70000\nS 6\nN 5 7\nG 8\nS 8\n\

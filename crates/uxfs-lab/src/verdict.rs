@@ -184,7 +184,7 @@ mod tests {
 
     /// A claim holds in size, in direction only, or not at all, and prints its bounds.
     #[test]
-    fn a_claim_has_three_verdicts_and_its_bounds_beside_it() {
+    fn a_claim_has_three_verdicts_and_prints_its_bounds() {
         let of = |value| {
             Shape::new("it wins", "1.26x", Some(value), "x", at_least(1.05), Some(like(1.26)))
         };
@@ -207,7 +207,7 @@ mod tests {
 
     /// A loss is compared by its inverse.
     #[test]
-    fn a_gain_of_half_to_twice_is_as_large() {
+    fn a_gain_within_a_factor_of_two_is_alike() {
         assert_eq!(like(3.0), between(2.0, 5.0));
         let loss = like(1.0 / 3.0);
         assert_eq!((loss.least, loss.most), (Some(0.2), Some(0.5)));

@@ -144,8 +144,8 @@ fn flash_drives_match_their_figures() {
 #[test]
 fn a_cloud_volume_bursts_until_its_credit_is_used() {
     near("on credit", iops(&mut *disk("cloud"), Op::Read, 64, 20_000), 3000.0, 0.02);
-    let mut tired = changed("cloud", &[("5400000", "10000")]);
-    let seconds = run(&mut *tired, 64, 100_000, {
+    let mut low_credit = changed("cloud", &[("5400000", "10000")]);
+    let seconds = run(&mut *low_credit, 64, 100_000, {
         let mut rng = Rng::new(1);
         move |_| Request::read(rng.bits() % 1_000_000 * 4096, 4096)
     });
@@ -163,7 +163,7 @@ fn a_battery_backed_cache_hides_writes_until_it_is_full() {
     assert!(write < 100.0, "{write} us");
     let flush = serve(&mut *disk("array-bbu"), Time(0), Request::flush());
     assert!(flush.0 < 100_000, "{flush:?}");
-    // More than the memory holds: then the disks determine the rate.
+    // With more writes than the cache holds, the disks determine the rate.
     let many = iops(&mut *disk("array-bbu"), WRITE, 64, 400_000);
     assert!(many < 8.0 * 600.0 * 8.0, "{many} a second");
 }
@@ -196,7 +196,7 @@ fn arrays_match_their_figures() {
 /// Random requests at random times: every disk completes each request once, not before its
 /// submission, with the same times in a second run, and a flush never before earlier writes.
 #[test]
-fn every_disk_keeps_the_rules() {
+fn every_disk_obeys_the_rules() {
     for name in NAMES {
         for seed in 0..20 {
             let first = random_run(name, seed);
@@ -237,7 +237,11 @@ fn random_run(name: &str, seed: u64) -> Vec<Done> {
         }
     }
     let completed: BTreeMap<Tag, Time> = all.iter().map(|d| (d.tag, d.at)).collect();
-    assert_eq!((completed.len(), all.len()), (400, 400), "{name}, seed {seed}: once for each");
+    assert_eq!(
+        (completed.len(), all.len()),
+        (400, 400),
+        "{name}, seed {seed}: each request completes once"
+    );
     for (tag, at) in completed {
         assert!(at >= arrived[&tag], "{name}, seed {seed}: {tag:?} completed before submission");
     }
@@ -254,9 +258,9 @@ fn a_flush_waits_for_the_cache() {
     for _ in 0..100 {
         now = serve(&mut *disk, now, Request::write(rng.bits() % 200_000_000 * 4096, 4096));
     }
-    assert!(now.0 < 50_000_000, "into the cache: {now:?}");
+    assert!(now.0 < 50_000_000, "writes into the cache: {now:?}");
     let flushed = serve(&mut *disk, now, Request::flush());
-    assert!(flushed.0 - now.0 > 200_000_000, "out of it: {:?}", flushed.0 - now.0);
+    assert!(flushed.0 - now.0 > 200_000_000, "the flush of the cache: {:?}", flushed.0 - now.0);
     let again = serve(&mut *disk, flushed, Request::flush());
     assert!(again.0 - flushed.0 < 1_000_000);
     // Force unit access waits only for its own sectors.
@@ -289,7 +293,7 @@ fn invalid_descriptions_are_refused() {
 }
 
 #[test]
-fn devices_with_models_keep_data_and_time() {
+fn modelled_devices_keep_data_and_take_time() {
     let clock = VirtualClock::default();
     let dev = VirtualDev::new(MemDev::new(1 << 20), disk("hdd-7200"), clock.clone());
     dev.write_at(4096, b"kept").unwrap();
@@ -318,7 +322,7 @@ fn devices_with_models_keep_data_and_time() {
 }
 
 /// Completion times of these requests, all submitted at once, on a disk behind a SATA port.
-fn behind_a_port(requests: &[Request]) -> Vec<u64> {
+fn sata_completions(requests: &[Request]) -> Vec<u64> {
     let text = r#"
         name = "port"
         about = "a flash drive behind a SATA port"
@@ -355,9 +359,10 @@ fn behind_a_port(requests: &[Request]) -> Vec<u64> {
 /// Flushes are not queued: requests behind a flush wait for its end, and the flush waits for
 /// earlier requests.
 #[test]
-fn a_flush_has_the_sata_port_to_itself() {
+fn a_flush_blocks_the_sata_port() {
     let write = |at: u64| Request::write(at << 20, 4096);
-    let ends = behind_a_port(&[write(1), Request::flush(), write(2), Request::flush(), write(3)]);
+    let ends =
+        sata_completions(&[write(1), Request::flush(), write(2), Request::flush(), write(3)]);
     assert!(ends.iter().all(|end| *end > 0), "{ends:?}");
     assert!(ends.is_sorted(), "{ends:?}");
     let ms = |of: usize| ends[of] / 1_000_000;
@@ -365,6 +370,6 @@ fn a_flush_has_the_sata_port_to_itself() {
     assert!(ends[2] - ends[1] >= 5_000, "the second write was sent before the flush ended");
     // Other commands are queued as without a port.
     let reads: Vec<Request> = (0..8).map(|n| Request::read(n * 4096, 4096)).collect();
-    let ends = behind_a_port(&reads);
+    let ends = sata_completions(&reads);
     assert!(ends.iter().all(|end| *end < 250_000), "{ends:?}");
 }

@@ -199,14 +199,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_is_not_known_stays() {
+    fn a_pinned_reference_count_does_not_change() {
         assert_eq!((Change::More.of(1), Change::Less.of(2), Change::Less.of(1)), (2, 1, 0));
         assert_eq!(Change::More.of(PINNED - 1), PINNED);
         assert_eq!((Change::More.of(PINNED), Change::Less.of(PINNED)), (PINNED, PINNED));
     }
 
     #[test]
-    fn runs_of_one_number_are_one() {
+    fn adjacent_runs_with_equal_counts_are_merged() {
         let mut runs = Runs::default();
         for (start, end, count) in [(0, 4, 2), (4, 4, 7), (4, 6, 2), (6, 9, 1), (9, 12, 2)] {
             runs.put(start, end, count);

@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_damaged_record_joins_nothing() {
+    fn a_damaged_record_is_not_merged() {
         let rmap = |start, len| Rmap {
             start: AgBlock(start),
             len,

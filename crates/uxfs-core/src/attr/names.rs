@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_go_both_ways() {
+    fn names_round_trip() {
         for (full, namespace, name) in [
             (&b"user.k"[..], Namespace::User, &b"k"[..]),
             (b"trusted.overlay.opaque", Namespace::Trusted, b"overlay.opaque"),
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_change_their_coding() {
+    fn access_control_lists_are_converted() {
         let linux = [
             2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255, 4, 0, 4, 0, 255, 255, 255, 255, 32, 0, 4,
             0, 255, 255, 255, 255,

@@ -80,13 +80,13 @@ impl Volume {
     /// Closes the volume and checks it with xfsprogs.
     fn close(&self, fs: Fs, seed: u64) {
         fs.close().unwrap();
-        let judged = match self.agreed {
+        let checked = match self.agreed {
             true => uxfs_oracle::both(&self.path),
             false => {
                 uxfs_oracle::repair(&self.path).and_then(|()| uxfs_oracle::db_check(&self.path))
             }
         };
-        judged.unwrap_or_else(|f| panic!("seed {seed}: {f}"));
+        checked.unwrap_or_else(|f| panic!("seed {seed}: {f}"));
     }
 }
 
@@ -100,26 +100,26 @@ fn device(path: &Path) -> Arc<dyn BlockDev> {
 
 /// Parameters of random changes.
 #[derive(Clone, Copy)]
-struct Taste {
+struct Mix {
     names: u64,
     long_names: u64,
     value: u64,
     removals: u64,
 }
 
-const TASTES: [Taste; 5] = [
-    Taste { names: 8, long_names: 10, value: 20, removals: 3 },
-    Taste { names: 60, long_names: 4, value: 300, removals: 4 },
-    Taste { names: 400, long_names: 2, value: 700, removals: 10 },
-    Taste { names: 12, long_names: 3, value: 65537, removals: 3 },
-    Taste { names: 400, long_names: 3, value: 40, removals: 1 },
+const MIXES: [Mix; 5] = [
+    Mix { names: 8, long_names: 10, value: 20, removals: 3 },
+    Mix { names: 60, long_names: 4, value: 300, removals: 4 },
+    Mix { names: 400, long_names: 2, value: 700, removals: 10 },
+    Mix { names: 12, long_names: 3, value: 65537, removals: 3 },
+    Mix { names: 400, long_names: 3, value: 40, removals: 1 },
 ];
 
-fn random_key(rng: &mut Rng, taste: Taste) -> Key3 {
+fn random_key(rng: &mut Rng, mix: Mix) -> Key3 {
     let all = [Namespace::User, Namespace::User, Namespace::Trusted, Namespace::Secure];
-    let number = rng.below(taste.names);
+    let number = rng.below(mix.names);
     let mut name = format!("n{number}").into_bytes();
-    if number.is_multiple_of(taste.long_names) {
+    if number.is_multiple_of(mix.long_names) {
         let len = [100, 254, 255][number as usize % 3];
         name.resize(len, b'x');
     }
@@ -131,7 +131,7 @@ fn random_key(rng: &mut Rng, taste: Taste) -> Key3 {
 
 /// Changes a key to one that Linux can read: shorter, and not of `user` except on files and
 /// directories.
-fn for_linux(which: usize, (namespace, mut name, value): Key3) -> Key3 {
+fn to_linux_key(which: usize, (namespace, mut name, value): Key3) -> Key3 {
     name.truncate(200);
     let plain = matches!(PATHS[which], "reg" | "extents" | "dir" | "large");
     let namespace = if plain { namespace } else { namespace.max(Namespace::Trusted) };
@@ -148,8 +148,8 @@ fn check(fs: &Fs, ino: Ino, model: &Model, seed: u64) {
     })
     .unwrap();
     listed.sort();
-    let wanted: Vec<_> = model.iter().map(|((n, k, _), v)| (*n, k.clone(), v.len())).collect();
-    assert_eq!(listed, wanted, "seed {seed} inode {ino}");
+    let expected: Vec<_> = model.iter().map(|((n, k, _), v)| (*n, k.clone(), v.len())).collect();
+    assert_eq!(listed, expected, "seed {seed} inode {ino}");
     for ((namespace, name, _), value) in model {
         let seen = get(fs, &inode, *namespace, name).unwrap();
         assert!(seen.as_ref() == Some(value), "seed {seed} inode {ino}: {namespace:?} {name:?}");
@@ -158,19 +158,19 @@ fn check(fs: &Fs, ino: Ino, model: &Model, seed: u64) {
 }
 
 /// Makes one change. One in eight is cancelled.
-fn change(fs: &Fs, ino: Ino, model: &mut Model, rng: &mut Rng, taste: Taste, key: Key3) {
-    let len = if rng.once_in(3) { rng.below(30) } else { rng.below(taste.value) } as usize;
+fn change(fs: &Fs, ino: Ino, model: &mut Model, rng: &mut Rng, mix: Mix, key: Key3) {
+    let len = if rng.once_in(3) { rng.below(30) } else { rng.below(mix.value) } as usize;
     let value = rng.bytes(len);
     let mut tx = Tx::begin(fs, set_blocks(&fs.geo, len)).unwrap();
     let slot = tx.lock_inode(ino).unwrap();
-    let removal = rng.below(taste.removals + 2) >= 2;
+    let removal = rng.below(mix.removals + 2) >= 2;
     if removal {
-        let there = remove(&mut tx, slot, key.0, &key.1).unwrap();
-        assert_eq!(there, model.contains_key(&key));
+        let existed = remove(&mut tx, slot, key.0, &key.1).unwrap();
+        assert_eq!(existed, model.contains_key(&key));
     } else {
         set(&mut tx, slot, key.0, &key.1, &value).unwrap();
     }
-    assert!(tx.blocks_left() > 0, "the reservation did for {len} bytes");
+    assert!(tx.blocks_left() > 0, "the reservation is too small for {len} bytes");
     if rng.once_in(8) {
         return;
     }
@@ -182,7 +182,7 @@ fn change(fs: &Fs, ino: Ino, model: &mut Model, rng: &mut Rng, taste: Taste, key
     }
 }
 
-/// Gives a file as many extents as its fork holds, so that attributes push them out.
+/// Gives a file as many extents as its fork holds, so that new attributes move them into a tree.
 fn fragment(fs: &Fs, ino: Ino, extents: u64) {
     for at in 0..extents {
         let mut tx = Tx::begin(fs, 20).unwrap();
@@ -202,13 +202,13 @@ fn random_changes(options: &[&str], seed: u64) {
     let extents = if seed == 2 { 200 } else { fs.geo.literal_len() / 16 - 1 };
     fragment(&fs, volume.inos[1], extents as u64);
     volume.close(fs, seed);
-    for round in 0..TASTES.len() * 2 {
+    for round in 0..MIXES.len() * 2 {
         let fs = volume.open();
-        let taste = TASTES[(round + seed as usize) % TASTES.len()];
+        let mix = MIXES[(round + seed as usize) % MIXES.len()];
         for (ino, model) in volume.inos.iter().zip(&mut models) {
             for step in 0..60 {
-                let key = random_key(&mut rng, taste);
-                change(&fs, *ino, model, &mut rng, taste, key);
+                let key = random_key(&mut rng, mix);
+                change(&fs, *ino, model, &mut rng, mix, key);
                 if step % 10 == 9 {
                     check(&fs, *ino, model, seed);
                 }
@@ -256,7 +256,7 @@ fn random_changes_in_the_largest_blocks() {
 }
 
 #[test]
-fn thousands_on_one_inode_and_all_of_them_removed() {
+fn thousands_of_attributes_are_set_and_removed() {
     let volume = Volume::new(&["-b", "size=1k", "-m", "rmapbt=1"]);
     let fs = volume.open();
     let ino = volume.inos[0];
@@ -291,13 +291,13 @@ fn thousands_on_one_inode_and_all_of_them_removed() {
             break;
         }
     }
-    assert!(steps > 1, "it went in steps");
+    assert!(steps > 1, "remove_all needs several transactions");
     assert!(!fs.inodes.get(&fs, ino).unwrap().read().core.has_attr_fork());
     volume.close(fs, 7);
 }
 
 #[test]
-fn one_hash_over_many_leaves() {
+fn equal_hashes_span_many_leaves() {
     let volume = Volume::new(&["-b", "size=1k"]);
     let fs = volume.open();
     let ino = volume.inos[3];
@@ -346,15 +346,15 @@ fn colliding(number: u8) -> Vec<u8> {
 fn no_space_changes_nothing() {
     let volume = Volume::new(&["-b", "size=1k", "-m", "rmapbt=1"]);
     let fs = volume.open();
-    let hog = volume.inos[1];
-    // Leave only a little space: give the rest to one file, in separate transactions.
+    let filler = volume.inos[1];
+    // Leave only a little space: allocate the rest to one file, in separate transactions.
     loop {
         let want = fs.available_blocks().saturating_sub(120).min(4000);
         if want < 40 {
             break;
         }
         let mut tx = Tx::begin(&fs, want + 30).unwrap();
-        let slot = tx.lock_inode(hog).unwrap();
+        let slot = tx.lock_inode(filler).unwrap();
         let size = tx.inode(slot).core.size;
         let at = fs.geo.blocks_for(size);
         if bmap::alloc_all(&mut tx, slot, Fork::Data, FileBlock(at), want).is_err() {
@@ -369,7 +369,7 @@ fn no_space_changes_nothing() {
     for step in 0..1500 {
         let which = [0, 2, 3, 5][step % 4];
         let (ino, model) = (volume.inos[which], &mut models[which]);
-        let key = random_key(&mut rng, TASTES[2]);
+        let key = random_key(&mut rng, MIXES[2]);
         let len = rng.index(4000);
         let value = rng.bytes(len);
         let Ok(mut tx) = Tx::begin(&fs, set_blocks(&fs.geo, len).min(rng.below(40))) else {
@@ -406,7 +406,7 @@ fn no_space_changes_nothing() {
 }
 
 #[test]
-fn kernels_read_what_was_set() {
+fn kernels_read_attributes_set_here() {
     let configs: [&[&str]; 3] = [
         &[],
         &["-b", "size=1k", "-m", "rmapbt=1"],
@@ -418,10 +418,10 @@ fn kernels_read_what_was_set() {
     for (volume, models) in volumes.iter().zip(&mut models) {
         let fs = volume.open();
         for (which, (ino, model)) in volume.inos.iter().zip(models).enumerate() {
-            let taste = TASTES[which % TASTES.len()];
+            let mix = MIXES[which % MIXES.len()];
             for _ in 0..150 {
-                let key = for_linux(which, random_key(&mut rng, taste));
-                change(&fs, *ino, model, &mut rng, taste, key);
+                let key = to_linux_key(which, random_key(&mut rng, mix));
+                change(&fs, *ino, model, &mut rng, mix, key);
             }
         }
         volume.close(fs, 11);
@@ -432,12 +432,12 @@ fn kernels_read_what_was_set() {
         for (listing, models) in listings.iter().zip(&models) {
             for (name, model) in PATHS.iter().zip(models) {
                 let entry = listing.get(format!("/{name}").as_bytes()).unwrap();
-                let wanted: Vec<_> = model
+                let expected: Vec<_> = model
                     .iter()
                     .map(|((n, name, _), v)| (names::shown(*n, name).unwrap().0.into_owned(), v))
                     .collect();
-                assert_eq!(entry.xattrs.len(), wanted.len(), "{name}");
-                for (full, value) in wanted {
+                assert_eq!(entry.xattrs.len(), expected.len(), "{name}");
+                for (full, value) in expected {
                     let seen = entry.xattrs.get(&full).unwrap();
                     assert!(*seen == Value::of(value), "{name} {}", full.escape_ascii());
                 }
@@ -447,7 +447,7 @@ fn kernels_read_what_was_set() {
 }
 
 #[test]
-fn what_kernels_set_is_read_and_changed() {
+fn attributes_set_by_kernels_are_read_and_changed() {
     let configs: [&[&str]; 2] = [&["-m", "rmapbt=1"], &["-b", "size=1k", "-i", "nrext64=1"]];
     for (seed, (options, kernel)) in (20..).zip(configs.into_iter().zip(Kernel::ALL)) {
         let dir = tempfile::tempdir().unwrap();
@@ -456,7 +456,7 @@ fn what_kernels_set_is_read_and_changed() {
         let listing = vm::age(kernel, &path, seed, 1500).unwrap_or_else(|f| panic!("{f}"));
         let fs = open(&path);
         let mut rng = Rng::new(seed);
-        let mut with = 0;
+        let mut with_attrs = 0;
         for entry in listing.entries.iter().filter(|e| e.link.is_none()) {
             let cell = fs.inodes.get(&fs, Ino(entry.ino)).unwrap();
             let mut model = Model::new();
@@ -472,24 +472,24 @@ fn what_kernels_set_is_read_and_changed() {
                 model.insert((stored.namespace, stored.name.to_vec(), Vec::new()), raw);
             }
             check(&fs, Ino(entry.ino), &model, seed);
-            with += usize::from(!model.is_empty());
+            with_attrs += usize::from(!model.is_empty());
             for step in 0..if model.is_empty() { 0 } else { 30 } {
-                let mut key = random_key(&mut rng, TASTES[2]);
+                let mut key = random_key(&mut rng, MIXES[2]);
                 if step % 3 == 0 && !model.is_empty() {
                     key = model.keys().nth(rng.index(model.len())).unwrap().clone();
                 }
-                change(&fs, Ino(entry.ino), &mut model, &mut rng, TASTES[2], key);
+                change(&fs, Ino(entry.ino), &mut model, &mut rng, MIXES[2], key);
             }
             check(&fs, Ino(entry.ino), &model, seed);
         }
-        assert!(with > 20, "{with} inodes with attributes");
+        assert!(with_attrs > 20, "{with_attrs} inodes with attributes");
         fs.close().unwrap();
         uxfs_oracle::both_after_old_kernel(&path).unwrap_or_else(|f| panic!("seed {seed}: {f}"));
     }
 }
 
 #[test]
-fn half_done_attributes_are_invisible_and_replaced() {
+fn incomplete_attributes_are_invisible_and_replaced() {
     let volume = Volume::new(&[]);
     let fs = volume.open();
     let ino = volume.inos[0];
@@ -526,7 +526,7 @@ fn try_all(path: &Path, ino: Ino, names: &[Vec<u8>], rng: &mut Rng) {
         shown += 1;
         ControlFlow::Continue(())
     });
-    assert!(shown < 100_000, "the list ends");
+    assert!(shown < 100_000, "the list does not end");
     for name in names.iter().step_by(20) {
         let _ = get(&fs, &cell.read(), Namespace::User, name);
         for what in 0..3 {
@@ -545,7 +545,7 @@ fn try_all(path: &Path, ino: Ino, names: &[Vec<u8>], rng: &mut Rng) {
 }
 
 #[test]
-fn damage_is_reported_and_nothing_worse() {
+fn damaged_blocks_cause_no_panic_or_endless_loop() {
     let volume = Volume::new(&["-b", "size=1k"]);
     let fs = volume.open();
     let (ino, short) = (volume.inos[0], volume.inos[2]);
@@ -560,7 +560,7 @@ fn damage_is_reported_and_nothing_worse() {
         }
         tx.commit().unwrap();
     }
-    // Where the blocks are, including the inodes' own.
+    // The byte offsets of the attribute blocks and of the inodes.
     let cell = fs.inodes.get(&fs, ino).unwrap();
     let mut blocks = Vec::new();
     let end = bmap::last_before(&fs, &cell.read(), Fork::Attr, FileBlock(1 << 32)).unwrap();
@@ -570,9 +570,9 @@ fn damage_is_reported_and_nothing_worse() {
         }
     }
     let inode_size = fs.geo.inode_size as usize;
-    let places = [ino, short].map(|ino| {
-        let (buf, offset) = crate::inode::read_cluster(&fs, ino).unwrap();
-        buf.daddr().bytes() + offset as u64
+    let inode_offsets = [ino, short].map(|ino| {
+        let (buf, at) = crate::inode::read_cluster(&fs, ino).unwrap();
+        buf.daddr().bytes() + at as u64
     });
     drop(cell);
     fs.close().unwrap();
@@ -582,12 +582,12 @@ fn damage_is_reported_and_nothing_worse() {
         println!("seed 99 round {round}");
         let inode = round % 4 == 3;
         let which = rng.index(2);
-        let (place, len) = match inode {
-            true => (places[which], inode_size),
+        let (offset, len) = match inode {
+            true => (inode_offsets[which], inode_size),
             false => (blocks[rng.index(blocks.len())], 1024),
         };
         let mut good = vec![0; len];
-        file.read_exact_at(&mut good, place).unwrap();
+        file.read_exact_at(&mut good, offset).unwrap();
         let mut bad = good.clone();
         for _ in 0..1 + rng.below(3) {
             // Damage headers and entries more often than names and values.
@@ -595,15 +595,15 @@ fn damage_is_reported_and_nothing_worse() {
             bad[at] = [rng.bits() as u8, 0, 1, 0xff, bad[at] ^ 0x80][rng.index(5)];
         }
         uxfs_format::crc::stamp(&mut bad, if inode { 100 } else { 12 });
-        file.write_all_at(&bad, place).unwrap();
+        file.write_all_at(&bad, offset).unwrap();
         let ino = if inode { [ino, short][which] } else { ino };
         try_all(&volume.path, ino, &names, &mut rng);
-        file.write_all_at(&good, place).unwrap();
+        file.write_all_at(&good, offset).unwrap();
     }
 }
 
 #[test]
-fn parent_pointers_are_known_by_their_value() {
+fn parent_pointers_are_identified_by_their_value() {
     let volume = Volume::new(&[]);
     let fs = volume.open();
     let ino = volume.inos[0];

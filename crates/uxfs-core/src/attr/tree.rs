@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_hashes_stay_together_while_they_can() {
+    fn equal_hashes_share_a_leaf_if_they_fit() {
         let mut items: Vec<Item> = (0..10).map(|_| item(100)).collect();
         for (index, item) in items.iter_mut().enumerate() {
             item.hash = u32::from(index > 1) + u32::from(index > 7);
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn leaves_are_cut_evenly_and_in_three_if_they_must() {
+    fn leaves_split_evenly_and_in_three_if_necessary() {
         let even: Vec<Item> = (0..40).map(|_| item(100)).collect();
         assert_eq!(divide(&even, 7, 3900).as_slice(), [0..20, 20..40]);
         let wide = [item(1500), item(3072), item(1500)];

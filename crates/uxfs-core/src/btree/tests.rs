@@ -237,9 +237,9 @@ impl<T: Sample> Trial<'_, '_, T> {
         let rec = T::rec(number, self.rng.bits() >> 8);
         let key = T::key(&rec);
         let cursor = Cursor::<T>::seek(Env::Tx(self.tx), &self.tree, &key).unwrap();
-        let there = self.model.contains_key(&number);
+        let exists = self.model.contains_key(&number);
         let done = cursor.insert(self.tx, &self.tree, &rec);
-        assert_eq!(done.is_err(), there, "{number}: {done:?}");
+        assert_eq!(done.is_err(), exists, "{number}: {done:?}");
         self.model.entry(number).or_insert(rec);
     }
 
@@ -355,7 +355,7 @@ fn header(fs: &Fs) -> Vec<u8> {
 }
 
 #[test]
-fn overlapping_tree_agrees_with_a_map() {
+fn an_overlapping_tree_matches_a_map() {
     let (_dir, fs) = volume(&["-b", "size=1024", "-m", "rmapbt=1"]);
     for (seed, order) in [(1, Order::Random), (2, Order::Up), (3, Order::Down)] {
         println!("seed {seed}, {order:?}");
@@ -371,7 +371,7 @@ fn overlapping_tree_agrees_with_a_map() {
 }
 
 #[test]
-fn overlapping_search_finds_what_a_scan_finds() {
+fn an_overlap_search_matches_a_scan() {
     let (_dir, fs) = volume(&["-b", "size=1024", "-m", "rmapbt=1"]);
     let mut tx = Tx::begin(&fs, 2000).unwrap();
     let tree = Beside::<RmapKind>::new(&mut tx);
@@ -397,7 +397,7 @@ fn overlapping_search_finds_what_a_scan_finds() {
 }
 
 #[test]
-fn tree_in_an_inode_agrees_with_a_map() {
+fn a_tree_rooted_in_an_inode_matches_a_map() {
     for block in ["size=1024", "size=65536"] {
         let (_dir, fs) = volume(&["-b", block]);
         for (seed, order) in [(1, Order::Random), (2, Order::Up), (3, Order::Down)] {
@@ -425,7 +425,7 @@ fn tree_in_an_inode_agrees_with_a_map() {
             let mut tx = Tx::begin(&fs, 0).unwrap();
             let slot = tx.lock_inode(ino).unwrap();
             let after = (tx.inode(slot).core.clone(), tx.inode(slot).literal.clone());
-            assert_eq!(after, before, "a cancel puts the inode back");
+            assert_eq!(after, before, "a cancel restores the inode");
         }
     }
 }

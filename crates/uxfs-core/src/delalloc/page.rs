@@ -234,9 +234,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_is_counted_to_the_last_reference() {
+    fn memory_is_counted_until_the_last_reference_is_dropped() {
         let memory = Arc::new(Memory::default());
-        assert!(MemoryReservation::new(&memory, 300, 100).is_some(), "alone it may be more");
+        assert!(
+            MemoryReservation::new(&memory, 300, 100).is_some(),
+            "a single reservation may exceed the limit"
+        );
         assert_eq!(memory.used(), 0);
         let mut reservation = MemoryReservation::new(&memory, 100, 100).unwrap();
         assert!(MemoryReservation::new(&memory, 1, 100).is_none());
@@ -244,18 +247,18 @@ mod tests {
         assert_eq!(memory.used(), 100);
         drop(reservation);
         assert_eq!(memory.used(), 60);
-        let flying = content.clone();
+        let clone = content.clone();
         let mut reservation = MemoryReservation::new(&memory, 60, 200).unwrap();
         reservation.unshare(&mut content)[0] = 2;
         drop(reservation);
-        assert_eq!((flying.bytes()[0], content.bytes()[0], memory.used()), (1, 2, 120));
-        drop(flying);
+        assert_eq!((clone.bytes()[0], content.bytes()[0], memory.used()), (1, 2, 120));
+        drop(clone);
         drop(content);
         assert_eq!((memory.used(), memory.peak()), (0, 300));
     }
 
     #[test]
-    fn parts_are_counted_together_and_changed_apart() {
+    fn parts_share_an_allocation_until_one_changes() {
         let memory = Arc::new(Memory::default());
         let mut reservation = MemoryReservation::new(&memory, 100, 100).unwrap();
         let whole = reservation.fill((0..80).collect());

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn ticks_that_come_too_often_are_not_remembered() {
+    fn frequent_ticks_are_not_all_stored() {
         let mut policy = Policy::new(WritebackOptions::default());
         for at in 0..100_000 {
             policy.tick(Time(at * 1_000_000), at, 0);
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn beyond_the_background_limit_a_tick_is_due_at_once() {
+    fn a_tick_is_due_immediately_above_the_background_limit() {
         let options = WritebackOptions { dirty_background_bytes: 100, ..Default::default() };
         let mut policy = Policy::new(options);
         assert_eq!(policy.alarm(false, 1000), None);

@@ -1,5 +1,5 @@
 //! Tests: random changes to a directory, against a map as the model, on volumes made by mkfs.xfs.
-//! xfsprogs check the result. All names lead to one file, whose link count counts them.
+//! xfsprogs check the result. All names refer to one file, so its link count equals their number.
 
 use core::ops::ControlFlow;
 use std::collections::BTreeMap;
@@ -108,8 +108,9 @@ fn name(rng: &mut Rng, names: Names, of: u64) -> Vec<u8> {
     }
 }
 
+/// Parameters of random changes.
 #[derive(Clone, Copy, Debug)]
-struct Taste {
+struct Mix {
     names: Names,
     /// Number of different names.
     of: u64,
@@ -118,11 +119,11 @@ struct Taste {
 }
 
 /// Inserts, removes or redirects a random name, and sometimes cancels the transaction.
-fn step(fs: &Fs, volume: &Volume, model: &mut Model, rng: &mut Rng, taste: Taste, removals: u64) {
+fn step(fs: &Fs, volume: &Volume, model: &mut Model, rng: &mut Rng, mix: Mix, removals: u64) {
     let blocks = insert_blocks(&fs.geo);
     let mut tx = Tx::begin(fs, blocks).unwrap();
     let [dir, file] = tx.lock_inodes([volume.dir, volume.file]).unwrap();
-    let mut name = name(rng, taste.names, taste.of);
+    let mut name = name(rng, mix.names, mix.of);
     let remove = rng.below(100) < removals;
     if remove && !model.contains_key(&name) {
         match model.range(name.clone()..).next().or_else(|| model.iter().next()) {
@@ -208,12 +209,12 @@ fn form_name(fs: &Fs, ino: Ino) -> &'static str {
     }
 }
 
-fn judge(
+fn check_image(
     volume: &Volume,
-    taste: Taste,
+    mix: Mix,
     entries: usize,
 ) -> core::result::Result<(), uxfs_oracle::Finding> {
-    if matches!(taste.names, Names::OneHash) && entries > 100 {
+    if matches!(mix.names, Names::OneHash) && entries > 100 {
         // Current xfs_repair rejects two leaves that end with the same hash.
         return uxfs_oracle::db_check(&volume.path);
     }
@@ -222,17 +223,17 @@ fn judge(
 
 /// Grows a directory, changes it, shrinks it to nothing, and checks it with xfsprogs on the way.
 /// Returns the forms that it had.
-fn life(options: &[&str], taste: Taste, seed: u64) -> Vec<&'static str> {
-    println!("options {options:?}, {taste:?}, seed {seed}");
+fn grow_and_shrink(options: &[&str], mix: Mix, seed: u64) -> Vec<&'static str> {
+    println!("options {options:?}, {mix:?}, seed {seed}");
     let volume = Volume::new(options);
     let mut rng = Rng::new(seed);
     let mut model = Model::new();
     let mut forms = Vec::new();
     let mut fs = volume.open();
-    let phases = [(taste.steps[0], 15), (taste.steps[1], 50), (taste.steps[0] * 2, 95)];
+    let phases = [(mix.steps[0], 15), (mix.steps[1], 50), (mix.steps[0] * 2, 95)];
     for (steps, removals) in phases {
         for _ in 0..steps {
-            step(&fs, &volume, &mut model, &mut rng, taste, removals);
+            step(&fs, &volume, &mut model, &mut rng, mix, removals);
             let form = form_name(&fs, volume.dir);
             if forms.last() != Some(&form) {
                 forms.push(form);
@@ -240,13 +241,13 @@ fn life(options: &[&str], taste: Taste, seed: u64) -> Vec<&'static str> {
         }
         if removals == 95 {
             while !model.is_empty() {
-                step(&fs, &volume, &mut model, &mut rng, taste, 100);
+                step(&fs, &volume, &mut model, &mut rng, mix, 100);
             }
             assert_eq!(form_name(&fs, volume.dir), "short");
         }
         check(&fs, &volume, &model, &mut rng);
         close(fs);
-        judge(&volume, taste, model.len()).unwrap_or_else(|f| panic!("{f}"));
+        check_image(&volume, mix, model.len()).unwrap_or_else(|f| panic!("{f}"));
         fs = volume.open();
         check(&fs, &volume, &model, &mut rng);
     }
@@ -254,52 +255,52 @@ fn life(options: &[&str], taste: Taste, seed: u64) -> Vec<&'static str> {
 }
 
 #[test]
-fn short_and_block_forms() {
+fn small_directories_use_short_and_block_form() {
     for seed in 0..4 {
-        let taste = Taste { names: Names::Mixed, of: 30, steps: [60, 200] };
-        let forms = life(&[], taste, seed);
+        let mix = Mix { names: Names::Mixed, of: 30, steps: [60, 200] };
+        let forms = grow_and_shrink(&[], mix, seed);
         assert!(forms.starts_with(&["short", "block"]), "{forms:?}");
     }
 }
 
 #[test]
-fn leaf_form() {
+fn hundreds_of_entries_use_leaf_form() {
     for (seed, names) in [Names::Short, Names::Mixed, Names::OneHash].into_iter().enumerate() {
-        let taste = Taste { names, of: 500, steps: [500, 2000] };
-        let forms = life(&["-m", "rmapbt=1"], taste, seed as u64);
+        let mix = Mix { names, of: 500, steps: [500, 2000] };
+        let forms = grow_and_shrink(&["-m", "rmapbt=1"], mix, seed as u64);
         assert!(forms.contains(&"leaf") && !forms.contains(&"node"), "{forms:?}");
     }
 }
 
 #[test]
-fn node_form_in_small_blocks() {
-    // Blocks of 1 KiB, in which leaves and nodes fill up soon, and directory blocks of several file
-    // system blocks.
+fn small_blocks_use_node_form() {
+    // In blocks of 1 KiB leaves and nodes fill up soon. A directory block has several file system
+    // blocks.
     for (seed, size) in [(1, "4k"), (2, "8k")] {
-        let taste = Taste { names: Names::Short, of: 30_000, steps: [15_000, 8000] };
+        let mix = Mix { names: Names::Short, of: 30_000, steps: [15_000, 8000] };
         let size = format!("size={size}");
-        let forms = life(&["-b", "size=1k", "-n", &size], taste, seed);
+        let forms = grow_and_shrink(&["-b", "size=1k", "-n", &size], mix, seed);
         assert!(forms.contains(&"node"), "{forms:?}");
     }
 }
 
 #[test]
-fn node_form() {
-    let taste = Taste { names: Names::Mixed, of: 20_000, steps: [12_000, 8000] };
-    assert!(life(&[], taste, 1).contains(&"node"));
-    let taste = Taste { names: Names::Short, of: 60_000, steps: [14_000, 8000] };
-    assert!(life(&["-n", "size=64k", "-i", "nrext64=1"], taste, 2).contains(&"node"));
+fn thousands_of_entries_use_node_form() {
+    let mix = Mix { names: Names::Mixed, of: 20_000, steps: [12_000, 8000] };
+    assert!(grow_and_shrink(&[], mix, 1).contains(&"node"));
+    let mix = Mix { names: Names::Short, of: 60_000, steps: [14_000, 8000] };
+    assert!(grow_and_shrink(&["-n", "size=64k", "-i", "nrext64=1"], mix, 2).contains(&"node"));
 }
 
 #[test]
-fn names_of_one_hash_over_many_leaves() {
-    let taste = Taste { names: Names::OneHash, of: 4096, steps: [4000, 3000] };
-    assert!(life(&["-b", "size=1k"], taste, 3).contains(&"node"));
-    assert!(life(&[], taste, 4).contains(&"node"));
+fn equal_hashes_span_many_leaves() {
+    let mix = Mix { names: Names::OneHash, of: 4096, steps: [4000, 3000] };
+    assert!(grow_and_shrink(&["-b", "size=1k"], mix, 3).contains(&"node"));
+    assert!(grow_and_shrink(&[], mix, 4).contains(&"node"));
 }
 
 #[test]
-fn a_hundred_thousand_entries() {
+fn a_directory_holds_100_000_entries() {
     let volume = Volume::new(&["-m", "rmapbt=1"]);
     let fs = volume.open();
     let name = |number: u64| format!("entry-{number:06}").into_bytes();
@@ -323,7 +324,7 @@ fn a_hundred_thousand_entries() {
 
 /// Directories made by mkfs.xfs, in every form, can be read and changed.
 #[test]
-fn directories_of_mkfs() {
+fn directories_made_by_mkfs_are_read_and_changed() {
     for (entries, wanted) in [(3, "short"), (40, "block"), (400, "leaf"), (6000, "node")] {
         let volume = Volume::with(&[], 512 << 20, entries);
         let mut fs = volume.open();
@@ -338,13 +339,13 @@ fn directories_of_mkfs() {
         }
         check(&fs, &volume, &model, &mut rng);
         drop(cell);
-        let taste = Taste { names: Names::Short, of: 2 * entries as u64, steps: [0, 0] };
-        let made = model.clone();
+        let mix = Mix { names: Names::Short, of: 2 * entries as u64, steps: [0, 0] };
+        let from_mkfs = model.clone();
         for _ in 0..entries {
-            step(&fs, &volume, &mut model, &mut rng, taste, 0);
+            step(&fs, &volume, &mut model, &mut rng, mix, 0);
         }
         for name in
-            model.keys().filter(|name| !made.contains_key(*name)).cloned().collect::<Vec<_>>()
+            model.keys().filter(|name| !from_mkfs.contains_key(*name)).cloned().collect::<Vec<_>>()
         {
             let mut tx = Tx::begin(&fs, remove_blocks(&fs.geo)).unwrap();
             let [dir, file] = tx.lock_inodes([volume.dir, volume.file]).unwrap();
@@ -355,13 +356,13 @@ fn directories_of_mkfs() {
         close(fs);
         uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
         fs = volume.open();
-        check(&fs, &volume, &made, &mut rng);
+        check(&fs, &volume, &from_mkfs, &mut rng);
     }
 }
 
 /// Inode numbers above 32 bits widen and narrow a short form.
 #[test]
-fn wide_inode_numbers() {
+fn wide_inode_numbers_change_the_short_form() {
     let volume = Volume::with(&["-l", "size=64m"], 5 << 40, 0);
     let fs = volume.open();
     // New directories rotate over the groups. From the third group on their numbers are wide.
@@ -380,14 +381,14 @@ fn wide_inode_numbers() {
     for (name, ino) in [(&b"narrow"[..], volume.file), (b"wide", file)] {
         assert_eq!(fs.lookup(volume.dir, name).unwrap(), ino);
     }
-    for turn in 0..40 {
-        fs.link(file, volume.dir, format!("wide{turn}").as_bytes()).unwrap();
-        fs.link(volume.file, volume.dir, format!("narrow{turn}").as_bytes()).unwrap();
+    for number in 0..40 {
+        fs.link(file, volume.dir, format!("wide{number}").as_bytes()).unwrap();
+        fs.link(volume.file, volume.dir, format!("narrow{number}").as_bytes()).unwrap();
     }
     assert_eq!(form_name(&fs, volume.dir), "block");
-    for turn in 0..40 {
-        fs.unlink(volume.dir, format!("wide{turn}").as_bytes()).unwrap();
-        fs.unlink(volume.dir, format!("narrow{turn}").as_bytes()).unwrap();
+    for number in 0..40 {
+        fs.unlink(volume.dir, format!("wide{number}").as_bytes()).unwrap();
+        fs.unlink(volume.dir, format!("narrow{number}").as_bytes()).unwrap();
     }
     fs.unlink(volume.dir, b"wide").unwrap();
     assert_eq!(size(volume.dir), narrow);
@@ -395,9 +396,9 @@ fn wide_inode_numbers() {
     uxfs_oracle::repair(&volume.path).unwrap_or_else(|f| panic!("{f}"));
 }
 
-/// A short directory that must leave the inode, and one that gets a new parent.
+/// A short form is converted to block form on request, and its parent can change.
 #[test]
-fn forced_out_of_short_form() {
+fn short_form_is_converted_on_request() {
     let volume = Volume::new(&[]);
     let fs = volume.open();
     for force in [false, true] {
@@ -431,7 +432,7 @@ fn forced_out_of_short_form() {
 /// Blocks of a directory are damaged one by one under a valid checksum. Every call then returns a
 /// result or an error, and no change stays pending.
 #[test]
-fn damage_ends_in_an_error() {
+fn damaged_directories_cause_errors() {
     for entries in [3, 60, 400, 6000] {
         let volume = Volume::with(&["-b", "size=1k"], 512 << 20, entries);
         let mut rng = Rng::new(entries as u64);
@@ -460,8 +461,8 @@ fn damage_ends_in_an_error() {
         drop(fs);
         let mut errors = 0;
         for _ in 0..if blocks.is_empty() { 0 } else { 300 } {
-            let (daddr, kind, sound) = &blocks[rng.index(blocks.len())];
-            let mut bytes = sound.clone();
+            let (daddr, kind, intact) = &blocks[rng.index(blocks.len())];
+            let mut bytes = intact.clone();
             for _ in 0..=rng.below(3) {
                 let range = [bytes.len(), 64, 200][rng.index(3)];
                 let at = rng.index(range);
@@ -470,8 +471,8 @@ fn damage_ends_in_an_error() {
             uxfs_format::verify::stamp_checksum(&mut bytes, *kind);
             let file = std::fs::File::options().write(true).open(&volume.path).unwrap();
             file.write_all_at(&bytes, daddr.bytes()).unwrap();
-            errors += use_broken(&volume, &mut rng, entries as u64);
-            file.write_all_at(sound, daddr.bytes()).unwrap();
+            errors += use_damaged(&volume, &mut rng, entries as u64);
+            file.write_all_at(intact, daddr.bytes()).unwrap();
         }
         assert!(blocks.is_empty() || errors > 30, "{errors} errors with {entries} entries");
         uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
@@ -479,7 +480,7 @@ fn damage_ends_in_an_error() {
 }
 
 /// Uses a directory that may be damaged, and cancels all changes. Returns the number of errors.
-fn use_broken(volume: &Volume, rng: &mut Rng, entries: u64) -> usize {
+fn use_damaged(volume: &Volume, rng: &mut Rng, entries: u64) -> usize {
     let fs = volume.open();
     let mut errors = 0;
     for _ in 0..10 {
@@ -500,12 +501,12 @@ fn use_broken(volume: &Volume, rng: &mut Rng, entries: u64) -> usize {
     errors
 }
 
-/// A full volume refuses new entries and undoes what was begun.
+/// On a full volume an insert fails, and the directory stays consistent.
 #[test]
-fn no_space() {
+fn a_full_volume_refuses_new_entries() {
     let volume = Volume::new(&[]);
     let fs = volume.open();
-    // All blocks but 200 are taken, as another transaction's reservation takes them.
+    // Reserve all blocks except 200, as other transactions would.
     let reserved = fs.available_blocks() - 200;
     fs.reserve(reserved).unwrap();
     let mut count = 0;
@@ -528,30 +529,30 @@ fn no_space() {
     uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
 }
 
-/// Kernels read and change directories made here, and their directories are read here.
+/// Kernels and uxfs in turn read and change the same directories.
 #[test]
-fn turns_with_kernels() {
+fn kernels_and_uxfs_change_directories_in_turn() {
     use uxfs_oracle::{Kernel, vm};
-    let tastes: [(&[&str], u64); 4] =
+    let mixes: [(&[&str], u64); 4] =
         [(&[], 12), (&[], 90), (&["-b", "size=1k"], 700), (&["-m", "rmapbt=1"], 6000)];
     let mut rng = Rng::new(3);
-    let mut scheduler = Vec::new();
-    for (options, of) in tastes {
+    let mut volumes = Vec::new();
+    for (options, of) in mixes {
         let volume = Volume::new(options);
         let (fs, mut model) = (volume.open(), Model::new());
-        let taste = Taste { names: Names::Short, of, steps: [0, 0] };
+        let mix = Mix { names: Names::Short, of, steps: [0, 0] };
         for (steps, removals) in [(of, 0), (of, 60)] {
             for _ in 0..steps {
-                step(&fs, &volume, &mut model, &mut rng, taste, removals);
+                step(&fs, &volume, &mut model, &mut rng, mix, removals);
             }
         }
         close(fs);
-        scheduler.push((volume, model, taste));
+        volumes.push((volume, model, mix));
     }
     for kernel in Kernel::ALL {
         let mut machine = vm::Vm::new(kernel);
         let mut script = "set -e\n".to_owned();
-        for (number, (volume, ..)) in scheduler.iter().enumerate() {
+        for (number, (volume, ..)) in volumes.iter().enumerate() {
             machine = machine.drive(&volume.path, true);
             script += &format!(
                 "mount -t xfs /drive/{number} /mnt\ncd /mnt/dir\nls -A > /out/before{number}\n\
@@ -561,7 +562,7 @@ fn turns_with_kernels() {
             );
         }
         let out = machine.script(&script).run().unwrap_or_else(|f| panic!("{f}"));
-        for (number, (volume, model, taste)) in scheduler.iter_mut().enumerate() {
+        for (number, (volume, model, mix)) in volumes.iter_mut().enumerate() {
             let names = |file: String| -> Vec<Vec<u8>> {
                 let mut list: Vec<_> =
                     out.files[&file].split(|b| *b == b'\n').map(<[u8]>::to_vec).collect();
@@ -575,8 +576,8 @@ fn turns_with_kernels() {
             uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));
             let fs = volume.open();
             check(&fs, volume, model, &mut rng);
-            for _ in 0..taste.of {
-                step(&fs, volume, model, &mut rng, *taste, 50);
+            for _ in 0..mix.of {
+                step(&fs, volume, model, &mut rng, *mix, 50);
             }
             close(fs);
             uxfs_oracle::both(&volume.path).unwrap_or_else(|f| panic!("{f}"));

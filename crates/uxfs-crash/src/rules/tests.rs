@@ -1,4 +1,4 @@
-//! Good traces pass; each broken in the way a rule forbids is caught, by that rule.
+//! Correct traces pass. A trace that breaks a rule is caught, and by that rule.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn options(size_max: u64) -> OpenOptions {
     options
 }
 
-/// Files made, written, given attributes, renamed and removed, several times round the log.
+/// Creates, writes and removes files and sets attributes, until the log has wrapped several times.
 fn work(fs: &Fs, rounds: u64) {
     for round in 0..rounds {
         let dir =
@@ -61,14 +61,14 @@ fn work(fs: &Fs, rounds: u64) {
             let dir = fs.lookup(fs.root(), &old).unwrap();
             for number in 0..40u64 {
                 let name = format!("file {number} with a name of some length").into_bytes();
-                let _there = fs.unlink(dir, &name);
+                let _missing = fs.unlink(dir, &name);
             }
             fs.rmdir(fs.root(), &old).unwrap();
         }
     }
 }
 
-/// A good trace: the disk before, and what went to it.
+/// A correct trace: the disk before it, and the events.
 fn trace(line: &str, size_max: u64, rounds: u64) -> (MemDev, Vec<Event>) {
     let before = make(line);
     let dev = Arc::new(RecordDev::new(before.clone()).in_pieces());
@@ -81,8 +81,8 @@ fn trace(line: &str, size_max: u64, rounds: u64) -> (MemDev, Vec<Event>) {
     (before, dev.take())
 }
 
-/// What the rules say of a trace.
-fn judge(before: &MemDev, events: &[Event]) -> Option<Violation> {
+/// The first violation in a trace.
+fn violation(before: &MemDev, events: &[Event]) -> Option<Violation> {
     let ruled = RuledDev::new(Arc::new(before.clone()));
     for event in events {
         let done = match event {
@@ -97,18 +97,19 @@ fn judge(before: &MemDev, events: &[Event]) -> Option<Violation> {
     ruled.violation()
 }
 
-struct Logged {
+/// The byte range of the log.
+struct LogRange {
     start: u64,
     end: u64,
 }
 
-fn logged(before: &MemDev) -> Logged {
+fn log_range(before: &MemDev) -> LogRange {
     let fs = Fs::open(Arc::new(before.clone()), OpenOptions::read_only()).unwrap();
     let start = fs.geo.fsb_daddr(fs.geo.log_start).bytes();
-    Logged { start, end: start + (u64::from(fs.geo.log_blocks) << fs.geo.block_log) }
+    LogRange { start, end: start + (u64::from(fs.geo.log_blocks) << fs.geo.block_log) }
 }
 
-impl Logged {
+impl LogRange {
     fn is_log(&self, event: &Event) -> bool {
         matches!(event, Event::Write { offset, .. } if (self.start..self.end).contains(offset))
     }
@@ -123,9 +124,9 @@ impl Logged {
     }
 }
 
-/// Changes the header of the record that a write begins with, and makes its checksum right.
+/// Changes the header of the record at the start of a write, and updates its checksum.
 fn edit(event: &mut Event, change: impl Fn(&mut RecordHeader)) {
-    let Event::Write { data, .. } = event else { panic!("no write") };
+    let Event::Write { data, .. } = event else { panic!("not a write") };
     let mut bytes = data.to_vec();
     let mut header = RecordHeader::parse(bytes.first_chunk().unwrap()).unwrap();
     change(&mut header);
@@ -137,26 +138,26 @@ fn edit(event: &mut Event, change: impl Fn(&mut RecordHeader)) {
     *data = bytes.into();
 }
 
-/// Tries a way of breaking at every place where it can be done; all that were caught by `rule`, all
-/// that were tried. Anything else it may not be caught by.
-fn broken(
+/// Breaks a trace at each event for which `break_at` returns a changed trace, at most 40 times.
+/// Returns how many were caught by `rule`, and how many were tried. Fails if another rule caught one.
+fn caught_by(
     rule: Rule,
     trace: &(MemDev, Vec<Event>),
-    mut at_each: impl FnMut(usize, &[Event], &Logged) -> Option<Vec<Event>>,
+    mut break_at: impl FnMut(usize, &[Event], &LogRange) -> Option<Vec<Event>>,
 ) -> (usize, usize) {
-    let log = logged(&trace.0);
+    let log = log_range(&trace.0);
     let (mut caught, mut tried) = (0, 0);
     for at in 0..trace.1.len() {
-        let Some(events) = at_each(at, &trace.1, &log) else { continue };
+        let Some(events) = break_at(at, &trace.1, &log) else { continue };
         if tried == 40 {
             break;
         }
         tried += 1;
-        match judge(&trace.0, &events) {
+        match violation(&trace.0, &events) {
             Some(found) if found.rule == rule => caught += 1,
-            // A gap in the log may show in place first.
+            // A gap in the log may be caught by a write in place first.
             Some(found) if rule == Rule::Order && found.rule == Rule::InPlace => caught += 1,
-            Some(other) => panic!("at event {at}, {rule:?} was broken: {other}"),
+            Some(other) => panic!("at event {at}, {rule:?} was broken, but found was: {other}"),
             None => {}
         }
     }
@@ -164,7 +165,7 @@ fn broken(
 }
 
 #[test]
-fn good_traces_pass() {
+fn correct_traces_pass() {
     for line in [
         "-l size=6m",
         "-b size=1k -l size=6m",
@@ -174,15 +175,15 @@ fn good_traces_pass() {
         for size_max in [4 << 10, 256 << 10] {
             println!("{line}, checkpoints of {size_max} bytes");
             let (before, events) = trace(line, size_max, 12);
-            assert!(judge(&before, &events).is_none(), "{line}");
+            assert!(violation(&before, &events).is_none(), "{line}");
         }
     }
 }
 
-/// Rule 1: a write in place is moved before the checkpoint that covers it; a byte is changed that was
-/// not logged; an LSN is another one's.
+/// Rule 1: a write in place is moved before the flush of its checkpoint, or a byte is changed that was
+/// not logged.
 #[test]
-fn writes_in_place_before_their_time() {
+fn early_or_unlogged_writes_in_place_are_caught() {
     let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 14);
     let magics: [(&[u8], usize); 6] = [
         (b"XAGF", 208),
@@ -192,15 +193,15 @@ fn writes_in_place_before_their_time() {
         (b"IAB3", 24),
         (b"XDB3", 16),
     ];
-    let in_place = |events: &[Event], at: usize, log: &Logged| match &events[at] {
+    let in_place = |events: &[Event], at: usize, log: &LogRange| match &events[at] {
         Event::Write { data, .. } if !log.is_log(&events[at]) => {
             let (_, lsn) = magics.iter().find(|(magic, _)| data.starts_with(magic))?;
             Some(u64::from_be_bytes(*data[*lsn..].first_chunk()?))
         }
         _ => None,
     };
-    // Right behind the record that logs it, before the flush.
-    let (caught, tried) = broken(Rule::InPlace, &trace, |at, events, log| {
+    // Directly after the record that logs it, before the flush.
+    let (caught, tried) = caught_by(Rule::InPlace, &trace, |at, events, log| {
         let lsn = in_place(events, at, log)?;
         let to = events.iter().position(|e| log.header(e).is_some_and(|h| h.lsn.0 == lsn))?;
         let mut events = events.to_vec();
@@ -209,7 +210,7 @@ fn writes_in_place_before_their_time() {
         Some(events)
     });
     assert!(caught > 0 && caught == tried, "{caught} of {tried}");
-    let (caught, tried) = broken(Rule::InPlace, &trace, |at, events, log| {
+    let (caught, tried) = caught_by(Rule::InPlace, &trace, |at, events, log| {
         in_place(events, at, log)?;
         let mut events = events.to_vec();
         let Event::Write { data, .. } = &mut events[at] else { return None };
@@ -221,12 +222,12 @@ fn writes_in_place_before_their_time() {
     assert!(caught > 0 && caught == tried, "{caught} of {tried}");
 }
 
-/// Rule 2: the flush before a checkpoint whose data was just written is left out; or the data is not
-/// written at all; or after.
+/// Rule 2: data that a checkpoint maps is not written, or the flush between data and record is
+/// omitted.
 #[test]
-fn data_after_its_commit() {
+fn missing_or_unflushed_data_is_caught() {
     let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 8);
-    let is_data = |event: &Event, log: &Logged| match event {
+    let is_data = |event: &Event, log: &LogRange| match event {
         Event::Write { data, .. } if !log.is_log(event) => {
             data.len() >= 4096 && data[0] != 0 && data[..4096].iter().all(|b| *b == data[0])
         }
@@ -234,7 +235,7 @@ fn data_after_its_commit() {
     };
     let mut lost = 0;
     let mut tried = 0;
-    let log = logged(&trace.0);
+    let log = log_range(&trace.0);
     for at in 0..trace.1.len() {
         if !is_data(&trace.1[at], &log) || tried > 40 {
             continue;
@@ -243,14 +244,14 @@ fn data_after_its_commit() {
         let mut events = trace.1.clone();
         events.remove(at);
         // No rule is broken if the file was removed before any checkpoint mapped it.
-        if let Some(found) = judge(&trace.0, &events) {
+        if let Some(found) = violation(&trace.0, &events) {
             assert_eq!(found.rule, Rule::DataFirst, "{found}");
             lost += 1;
         }
     }
     assert!(lost > 10 && lost * 2 > tried, "{lost} of {tried}");
     // The flush between data and record.
-    let (caught, tried) = broken(Rule::DataFirst, &trace, |at, events, log| {
+    let (caught, tried) = caught_by(Rule::DataFirst, &trace, |at, events, log| {
         let flush = matches!(events[at], Event::Flush);
         let data = at > 0 && is_data(&events[at - 1], log);
         if !flush || !data || !log.is_log(events.get(at + 1)?) {
@@ -263,12 +264,12 @@ fn data_after_its_commit() {
     assert!(caught > 0 && caught == tried, "{caught} of {tried}");
 }
 
-/// Rule 3: data goes over metadata that lives.
+/// Rule 3: data overwrites metadata in use.
 #[test]
-fn data_over_metadata() {
+fn data_over_metadata_is_caught() {
     let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 6);
     let mut metadata = None;
-    let (caught, tried) = broken(Rule::Reuse, &trace, |at, events, log| {
+    let (caught, tried) = caught_by(Rule::Reuse, &trace, |at, events, log| {
         if let Event::Write { offset, data, .. } = &events[at]
             && !log.is_log(&events[at])
             && data.starts_with(b"XAGF")
@@ -284,13 +285,13 @@ fn data_over_metadata() {
     assert!(caught > 0, "{caught} of {tried}");
 }
 
-/// Rule 3: data goes into blocks of a file between the record that frees them and the flush that
-/// makes that durable.
+/// Rule 3: data is written into blocks between the record that frees them and the flush that makes
+/// the record durable.
 #[test]
-fn data_into_blocks_that_are_not_free_yet() {
+fn data_in_blocks_whose_freeing_is_not_durable_is_caught() {
     let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 8);
     let (before, events) = &trace;
-    let log = logged(before);
+    let log = log_range(before);
     let mut files = Vec::new();
     let mut caught = 0;
     for at in 0..events.len() {
@@ -304,13 +305,13 @@ fn data_into_blocks_that_are_not_free_yet() {
         if !gap || files.len() < 120 || caught > 4 {
             continue;
         }
-        // What the third round and later take away is older.
+        // The rounds remove the files of earlier rounds, so skip the newest.
         for offset in files.iter().rev().skip(60).take(60).step_by(3) {
             let mut events = events.to_vec();
             let data = vec![0x55; 4096].into();
             events.insert(at + 1, Event::Write { offset: *offset, data, fua: false });
-            if let Some(found) = judge(before, &events) {
-                // What is written over a living file's data is not flushed.
+            if let Some(found) = violation(before, &events) {
+                // If the file still exists, the new data counts as not flushed.
                 assert!(matches!(found.rule, Rule::Reuse | Rule::DataFirst), "{found}");
                 caught += usize::from(found.rule == Rule::Reuse);
             }
@@ -319,11 +320,11 @@ fn data_into_blocks_that_are_not_free_yet() {
     assert!(caught > 4, "{caught}");
 }
 
-/// Rule 7: nothing goes down behind a failure.
+/// Rule 7: a write after a failure.
 #[test]
-fn writes_behind_a_failure() {
+fn writes_after_a_failure_are_caught() {
     let (before, events) = trace("-m reflink=0 -l size=6m", 16 << 10, 4);
-    let log = logged(&before);
+    let log = log_range(&before);
     let record = events.iter().position(|event| log.is_log(event)).unwrap();
     let writes =
         events[..record].iter().filter(|event| matches!(event, Event::Write { .. })).count();
@@ -346,11 +347,12 @@ fn writes_behind_a_failure() {
     panic!("no write failed");
 }
 
-/// Rule 4: a header's tail is moved forward, to its own record; and a write in place is left out.
+/// Rule 4: the tail in a header is moved forward to its own record, or a write in place or its flush
+/// is omitted.
 #[test]
-fn tails_that_are_too_far() {
+fn tails_ahead_of_unwritten_metadata_are_caught() {
     let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 14);
-    let (caught, tried) = broken(Rule::Tail, &trace, |at, events, log| {
+    let (caught, tried) = caught_by(Rule::Tail, &trace, |at, events, log| {
         let header = log.header(&events[at])?;
         if header.num_ops == 1 || header.tail_lsn == header.lsn {
             return None;
@@ -360,12 +362,9 @@ fn tails_that_are_too_far() {
         Some(events)
     });
     assert!(caught > 0 && caught == tried, "{caught} of {tried}");
-    let mut homes = 0;
-    let (caught, tried) = broken(Rule::Tail, &trace, |at, events, log| {
+    let (caught, tried) = caught_by(Rule::Tail, &trace, |at, events, log| {
         match &events[at] {
-            Event::Write { data, .. } if !log.is_log(&events[at]) && data.starts_with(b"IN") => {
-                homes += 1;
-            }
+            Event::Write { data, .. } if !log.is_log(&events[at]) && data.starts_with(b"IN") => {}
             _ => return None,
         }
         let mut events = events.to_vec();
@@ -375,9 +374,9 @@ fn tails_that_are_too_far() {
     assert!(caught > 0, "{caught} of {tried}");
     // Writes in place are not flushed before the next record, whose tail lies after them.
     let trace = many_files("-m reflink=0 -l size=6m", 16 << 10);
-    let (caught, tried) = broken(Rule::Tail, &trace, |at, events, log| {
-        let place = |event: &Event| matches!(event, Event::Write { .. }) && !log.is_log(event);
-        if !place(&events[at]) || !matches!(events.get(at + 1)?, Event::Flush) {
+    let (caught, tried) = caught_by(Rule::Tail, &trace, |at, events, log| {
+        let in_place = |event: &Event| matches!(event, Event::Write { .. }) && !log.is_log(event);
+        if !in_place(&events[at]) || !matches!(events.get(at + 1)?, Event::Flush) {
             return None;
         }
         let next = at + events[at..].iter().position(|event| log.is_log(event))?;
@@ -388,7 +387,7 @@ fn tails_that_are_too_far() {
     assert!(caught > 0, "{caught} of {tried}");
 }
 
-/// A trace of nothing but files made.
+/// A trace that only creates files.
 fn many_files(line: &str, size_max: u64) -> (MemDev, Vec<Event>) {
     let before = make(line);
     let dev = Arc::new(RecordDev::new(before.clone()).in_pieces());
@@ -399,25 +398,25 @@ fn many_files(line: &str, size_max: u64) -> (MemDev, Vec<Event>) {
     }
     fs.sync().unwrap();
     let events = dev.take();
-    assert!(judge(&before, &events).is_none());
+    assert!(violation(&before, &events).is_none());
     (before, events)
 }
 
-/// Rule 5: all flushes are left out.
+/// Rule 5: all flushes are omitted.
 #[test]
-fn a_log_without_flushes() {
+fn a_log_without_flushes_is_caught() {
     let (before, events) = many_files("-m reflink=0 -l size=16m", 4 << 20);
     let events: Vec<Event> =
         events.into_iter().filter(|event| !matches!(event, Event::Flush)).collect();
-    assert_eq!(judge(&before, &events).unwrap().rule, Rule::Window);
+    assert_eq!(violation(&before, &events).unwrap().rule, Rule::Window);
 }
 
-/// Rule 6: a record is left out, or comes twice, or is damaged, or says another place.
+/// Rule 6: a record is omitted, written twice, damaged, or has the wrong cycle.
 #[test]
-fn records_out_of_order() {
+fn records_out_of_order_are_caught() {
     let trace = trace("-m reflink=0 -l size=6m", 16 << 10, 6);
-    type Way = fn(&mut Vec<Event>, usize);
-    let ways: [Way; 4] = [
+    type Break = fn(&mut Vec<Event>, usize);
+    let breaks: [Break; 4] = [
         |events, at| drop(events.remove(at)),
         |events, at| events.insert(at, events[at].clone()),
         |events, at| {
@@ -429,18 +428,18 @@ fn records_out_of_order() {
         },
         |events, at| edit(&mut events[at], |header| header.cycle += 1),
     ];
-    for (number, way) in ways.iter().enumerate() {
-        let (caught, tried) = broken(Rule::Order, &trace, |at, events, log| {
+    for (number, change) in breaks.iter().enumerate() {
+        let (caught, tried) = caught_by(Rule::Order, &trace, |at, events, log| {
             log.header(&events[at])?;
             let later = events[at + 1..].iter().any(|event| log.is_log(event));
             if !later {
                 return None;
             }
             let mut events = events.to_vec();
-            way(&mut events, at);
+            change(&mut events, at);
             Some(events)
         });
-        assert!(caught > 0 && caught == tried, "way {number}: {caught} of {tried}");
+        assert!(caught > 0 && caught == tried, "change {number}: {caught} of {tried}");
     }
     assert_eq!(MAGIC.to_be_bytes(), [0xfe, 0xed, 0xba, 0xbe]);
 }

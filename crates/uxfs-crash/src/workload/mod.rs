@@ -101,7 +101,7 @@ impl<'a> Workload<'a> {
 
     /// Runs `count` steps, or fewer if the volume is full.
     pub(crate) fn run(&mut self, count: usize) -> Result<()> {
-        let mut told = 0;
+        let mut durable = 0;
         let mut tickets: Vec<(usize, uxfs::journal::Ticket)> = Vec::new();
         for step in 1..=count {
             self.dev.mark(Mark::Step(step));
@@ -131,9 +131,9 @@ impl<'a> Workload<'a> {
                 self.make_durable(step)?;
             }
             let done = tickets.iter().take_while(|(_, ticket)| self.fs.is_durable(*ticket));
-            let done = done.last().map_or(told, |(step, _)| *step);
-            if done > told {
-                told = done;
+            let done = done.last().map_or(durable, |(step, _)| *step);
+            if done > durable {
+                durable = done;
                 self.dev.mark(Mark::Durable(done));
                 tickets.retain(|(step, _)| *step > done);
             }
@@ -268,8 +268,8 @@ impl<'a> Workload<'a> {
 
     fn new_path(&mut self) -> (Vec<u8>, Vec<u8>) {
         let dirs = self.of_kind(S_IFDIR);
-        let crowd = self.style.wide && !self.rng.once_in(8);
-        let parent = if crowd { dirs.last().cloned() } else { self.rng.pick(&dirs).cloned() };
+        let use_last = self.style.wide && !self.rng.once_in(8);
+        let parent = if use_last { dirs.last().cloned() } else { self.rng.pick(&dirs).cloned() };
         let len = if self.rng.once_in(4) { 200 } else { 6 };
         let number = self.rng.below(1 << 40);
         let name = format!("{number:0len$x}").into_bytes();

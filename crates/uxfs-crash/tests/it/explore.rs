@@ -1,14 +1,14 @@
-//! A sample of power cuts; `uxfs crash` explores as many as wanted.
+//! A sample of power cuts. `uxfs crash` explores any number.
 //!
-//! `UXFS_SEED` and `UXFS_COUNT` choose others; `UXFS_STATE` repeats one state of the workload with
-//! that seed, and leaves the disk in a file if it fails.
+//! `UXFS_SEED` and `UXFS_COUNT` choose another sample; `UXFS_STATE` repeats one state of the workload with
+//! that seed, and writes the disk into a file if it fails.
 
 use uxfs_crash::{Plan, VOLUMES, explore, repeat};
 
 use crate::setting;
 
 #[test]
-fn cuts_are_survived() {
+fn volumes_survive_power_cuts() {
     let seed = setting("UXFS_SEED", 0);
     let state = setting("UXFS_STATE", u64::MAX);
     if state != u64::MAX {

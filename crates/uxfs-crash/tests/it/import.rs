@@ -1,4 +1,4 @@
-//! Imports into a volume with a journal, cut off anywhere: each file is there whole, or not at all.
+//! Power cuts during imports into a volume with a journal: each file exists completely or not at all.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::setting;
 const VOLUME: u64 = 48 << 20;
 const FILES: usize = 400;
 
-/// What a file holds: nothing of it is zero, and no two files agree anywhere.
+/// The content of a file: no byte is zero, and no two files have equal words.
 fn content(file: usize) -> Vec<u8> {
     let mut rng = rng(file as u64);
     let len = match file % 5 {
@@ -28,7 +28,7 @@ fn content(file: usize) -> Vec<u8> {
     word.bytes().cycle().take(len as usize).collect()
 }
 
-fn made() -> MemDev {
+fn volume() -> MemDev {
     let mut options = mkfs::Options::default();
     options.unsupported = true;
     let layout = mkfs::Layout::new(&options, VOLUME).unwrap();
@@ -37,9 +37,9 @@ fn made() -> MemDev {
     disk
 }
 
-/// Imports the files, and gives what went to the disk.
+/// Imports the files and returns the writes.
 fn import(source: Box<dyn Source>) -> Recording {
-    let disk = made();
+    let disk = volume();
     let before = disk.clone();
     let dev = Arc::new(RecordDev::new(disk).in_pieces());
     let mut options = OpenOptions::default();
@@ -50,37 +50,37 @@ fn import(source: Box<dyn Source>) -> Recording {
     Recording::new(before, dev.take(), 512)
 }
 
-/// What is wrong after a cut, if anything.
-fn judge(disk: MemDev) -> Result<usize, String> {
+/// Checks the files after a cut. Returns how many exist.
+fn check(disk: MemDev) -> Result<usize, String> {
     let dev: Arc<dyn BlockDev> = Arc::new(RecordDev::forgetful(disk).in_pieces());
     let fs = Fs::open(dev, OpenOptions::read_only()).map_err(|e| e.to_string())?;
-    let mut there = 0;
+    let mut count = 0;
     for file in 0..FILES {
         let Ok(ino) = fs.lookup(fs.root(), format!("f{file}").as_bytes()) else { continue };
-        let want = content(file);
-        let mut got = vec![0; want.len() + 1];
-        let len = fs.read_at(ino, 0, &mut got).map_err(|e| e.to_string())?;
-        if got[..len] != want {
-            return Err(format!("f{file} is not what was imported"));
+        let expected = content(file);
+        let mut found = vec![0; expected.len() + 1];
+        let len = fs.read_at(ino, 0, &mut found).map_err(|e| e.to_string())?;
+        if found[..len] != expected {
+            return Err(format!("f{file} differs from the imported file"));
         }
-        there += 1;
+        count += 1;
     }
-    Ok(there)
+    Ok(count)
 }
 
-/// How many of the cuts leave something wrong, and the numbers of files that are there.
+/// The problems after `count` cuts, and the number of files after each cut without a problem.
 fn cuts(source: Box<dyn Source>, seed: u64, count: u64) -> (Vec<String>, Vec<usize>) {
     let recording = import(source);
-    let (mut wrong, mut there) = (Vec::new(), Vec::new());
+    let (mut problems, mut counts) = (Vec::new(), Vec::new());
     for number in 0..count {
         let mut rng = rng(seed + number);
         let at = recording.choose(&mut rng);
-        match judge(recording.cut(at, &mut rng)) {
-            Ok(files) => there.push(files),
-            Err(problem) => wrong.push(format!("seed {}: {problem}", seed + number)),
+        match check(recording.cut(at, &mut rng)) {
+            Ok(files) => counts.push(files),
+            Err(problem) => problems.push(format!("seed {}: {problem}", seed + number)),
         }
     }
-    (wrong, there)
+    (problems, counts)
 }
 
 fn tree(dir: &Path) {
@@ -92,28 +92,28 @@ fn tree(dir: &Path) {
 fn sources(dir: &Path, tar: &Path) -> [Box<dyn Source>; 2] {
     let args = [Path::new("-cf"), tar, Path::new("-C"), dir, Path::new(".")];
     assert!(std::process::Command::new("tar").args(args).status().unwrap().success());
-    // Read by the threads that pass data on, and by those that bring it.
+    // One source whose data other threads read, and one that reads its data itself.
     [Box::new(DirSource::new(dir, DirOptions::default()).unwrap()), open(tar).unwrap()]
 }
 
 #[test]
-fn files_are_whole_or_not_there() {
+fn imported_files_are_complete_or_absent() {
     let dir = tempfile::tempdir().unwrap();
     let (files, tar) = (dir.path().join("files"), dir.path().join("files.tar"));
     std::fs::create_dir(&files).unwrap();
     tree(&files);
     let (seed, count) = (setting("UXFS_SEED", 0), setting("UXFS_COUNT", 150));
     for source in sources(&files, &tar) {
-        let (wrong, there) = cuts(source, seed, count);
-        assert!(wrong.is_empty(), "{} of {count}: {}", wrong.len(), wrong[0]);
-        let some = there.iter().filter(|files| (1..FILES).contains(*files)).count();
+        let (problems, counts) = cuts(source, seed, count);
+        assert!(problems.is_empty(), "{} of {count}: {}", problems.len(), problems[0]);
+        let some = counts.iter().filter(|files| (1..FILES).contains(*files)).count();
         assert!(some as u64 > count / 4, "only {some} cuts fell into the import");
     }
-    // The same, with data that is not flushed before what shows it is logged.
+    // Without the flush between data and the log record that maps it, problems must be found.
     for source in sources(&files, &tar) {
         plant(Some(Fault::DataUnflushed));
-        let (wrong, _) = cuts(source, seed, count);
+        let (problems, _) = cuts(source, seed, count);
         plant(None);
-        assert!(!wrong.is_empty(), "a flush is left out, and nothing is found");
+        assert!(!problems.is_empty(), "a flush is omitted, and no problem is found");
     }
 }

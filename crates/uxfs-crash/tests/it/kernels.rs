@@ -1,6 +1,6 @@
-//! Kernels recover what uxfs was writing when the power went: each mounts many states a boot, which
-//! replays their logs; what it leaves is a moment of the history, sound to xfsprogs, and reads the
-//! same to the kernel and to uxfs.
+//! Kernels recover volumes that uxfs was writing when the power failed. Each kernel mounts many states
+//! per boot, which replays their logs. The result must match a moment of the history and pass
+//! xfs_repair, and the kernel and uxfs must list the same tree.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -20,21 +20,21 @@ const PER_WORKLOAD: u64 = 6;
 const PER_BOOT: usize = 12;
 const _: () = assert!(PER_BOOT <= Vm::DRIVES_MAX && (PER_BOOT as u64).is_multiple_of(PER_WORKLOAD));
 
-/// A state on its way through a kernel.
+/// A state that a kernel recovers.
 struct Subject {
-    /// How to repeat it.
+    /// The options that repeat it.
     name: String,
     path: PathBuf,
     newest: bool,
     state: State,
 }
 
-/// `count` states of volumes that the kernel knows, from `seed` on.
+/// `count` states of volumes that the kernel supports, from `seed` on.
 fn subjects(kernel: Kernel, dir: &Path, seed: u64, count: u64) -> Vec<Subject> {
     let newest = |seed: u64| State::volume(seed).contains("parent=1");
-    let known = |seed: &u64| kernel == Kernel::Current || !newest(*seed);
+    let supported = |seed: &u64| kernel == Kernel::Current || !newest(*seed);
     let mut all = Vec::new();
-    for seed in (seed..).filter(known).take(count.div_ceil(PER_WORKLOAD) as usize) {
+    for seed in (seed..).filter(supported).take(count.div_ceil(PER_WORKLOAD) as usize) {
         let states = State::of(seed, PER_WORKLOAD).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         for (number, state) in states.into_iter().enumerate() {
             let name = format!("--seed {seed} --state {number} ({})", State::volume(seed));
@@ -46,7 +46,7 @@ fn subjects(kernel: Kernel, dir: &Path, seed: u64, count: u64) -> Vec<Subject> {
     all
 }
 
-/// Lets the kernel recover the states, and list what it made of them.
+/// The kernel recovers the states and lists their trees.
 fn recover(kernel: Kernel, subjects: &[Subject]) -> Vec<Listing> {
     let mut vm = Vm::new(kernel).memory(1024);
     let mut script = "set -e\n".to_owned();
@@ -68,8 +68,8 @@ fn recover(kernel: Kernel, subjects: &[Subject]) -> Vec<Listing> {
     (0..subjects.len()).map(listing).collect()
 }
 
-/// What is wrong with what the kernel made of a state.
-fn judge(subject: &Subject, theirs: &Listing) -> Result<(), String> {
+/// Checks the result of the kernel's recovery.
+fn check(subject: &Subject, theirs: &Listing) -> Result<(), String> {
     let dev = FileDev::open(&subject.path, OpenMode::Read).map_err(|e| e.to_string())?;
     let fs = Fs::open(Arc::new(dev), OpenOptions::read_only()).map_err(|e| e.to_string())?;
     if fs.recovery().is_some() {
@@ -78,13 +78,13 @@ fn judge(subject: &Subject, theirs: &Listing) -> Result<(), String> {
     subject.state.compare(&fs)?;
     let all = Fields::ALL.difference(Fields::SPACE);
     if let Some(first) = listing::list(&fs).differences(theirs, all).first() {
-        return Err(format!("uxfs reads it otherwise than the kernel: {first}"));
+        return Err(format!("uxfs and the kernel list different trees: {first}"));
     }
-    let judged = match subject.newest {
+    let checked = match subject.newest {
         true => uxfs_oracle::Xfsprogs::Current.repair(&subject.path),
         false => uxfs_oracle::both_after_old_kernel(&subject.path),
     };
-    judged.map_err(|finding| finding.to_string())
+    checked.map_err(|finding| finding.to_string())
 }
 
 fn kernel_recovers(kernel: Kernel) {
@@ -98,7 +98,7 @@ fn kernel_recovers(kernel: Kernel) {
         let subjects = subjects(kernel, dir.path(), at, some);
         let listings = recover(kernel, &subjects);
         for (subject, theirs) in subjects.iter().zip(&listings) {
-            if let Err(problem) = judge(subject, theirs) {
+            if let Err(problem) = check(subject, theirs) {
                 failures.push(format!("{}: {problem}", subject.name));
             }
             std::fs::remove_file(&subject.path).unwrap();
@@ -111,11 +111,11 @@ fn kernel_recovers(kernel: Kernel) {
 }
 
 #[test]
-fn the_stable_kernel_recovers_what_uxfs_was_writing() {
+fn stable_kernel_recovers_volumes_of_uxfs() {
     kernel_recovers(Kernel::Stable);
 }
 
 #[test]
-fn the_current_kernel_recovers_what_uxfs_was_writing() {
+fn current_kernel_recovers_volumes_of_uxfs() {
     kernel_recovers(Kernel::Current);
 }

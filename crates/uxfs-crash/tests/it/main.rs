@@ -1,4 +1,4 @@
-//! Power cuts, explored: by uxfs alone, and with two kernels as those who recover.
+//! Power cuts at many moments, recovered by uxfs and by two kernels.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

@@ -92,13 +92,13 @@ impl Sim {
                 LogWork::Sleep(until) => {
                     assert!(
                         until.is_none_or(|until| until > self.now),
-                        "a sleep that ends at once"
+                        "the planner sleeps until a time that has passed"
                     );
                     return until;
                 }
             }
         }
-        panic!("the work does not end");
+        panic!("the planner never sleeps");
     }
 
     /// Advances time, and asks the planner whenever it wants to wake up.
@@ -162,7 +162,7 @@ fn run(seed: u64) -> u32 {
 }
 
 #[test]
-fn random_runs_hold_the_invariants() {
+fn random_commits_keep_the_invariants() {
     for seed in 0..3000 {
         let result = std::panic::catch_unwind(|| run(seed));
         assert!(result.is_ok(), "seed {seed}");

@@ -282,7 +282,7 @@ fn run(seed: u64) -> (u64, u64, bool) {
 }
 
 #[test]
-fn random_runs_hold_the_invariants() {
+fn random_forces_and_failures_keep_the_invariants() {
     let (mut woken, mut checkpoints, mut failures) = (0, 0, 0);
     for seed in 0..5000 {
         let result = std::panic::catch_unwind(|| run(seed));
@@ -336,13 +336,13 @@ fn a_checkpoint_without_data_costs_one_flush() {
 fn consecutive_checkpoints_cost_one_flush_each() {
     let mut pipe = Pipeline::new(Options::default());
     let now = Time(0);
-    let ask = |pipe: &mut Pipeline<u64>, waiter| {
+    let force = |pipe: &mut Pipeline<u64>, waiter| {
         pipe.data();
         let seq = pipe.commit(now, 100);
         pipe.force(now, Need { seq, data: pipe.data_written() }, None, waiter);
         seq
     };
-    let first = ask(&mut pipe, 1);
+    let first = force(&mut pipe, 1);
     assert_eq!(pipe.next_action(), Some(Action::Cut(first)));
     pipe.cut(now, 1);
     assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(0))));
@@ -350,7 +350,7 @@ fn consecutive_checkpoints_cost_one_flush_each() {
     for number in 1..5 {
         let seq = Seq(number);
         assert_eq!(pipe.next_action(), Some(Action::Write { seq, part: 0, fua: false }));
-        let next = ask(&mut pipe, number + 1);
+        let next = force(&mut pipe, number + 1);
         assert_eq!(pipe.next_action(), None, "no cut before the records are written");
         pipe.written(now, Ok(()));
         assert_eq!(pipe.next_action(), Some(Action::Cut(next)));

@@ -634,26 +634,27 @@ impl Policy for Auto {
 mod tests {
     use super::*;
 
-    /// How often simulations were discarded in each half of 20 s, and the tolerance at the end: 32
-    /// callers that think some 3 ms, and flushes of some 0.5 ms, both times one of `factors`,
-    /// another one every 4 ms.
+    /// Runs 32 callers for 20 s. They think about 3 ms and a flush takes about 0.5 ms, both multiplied
+    /// by one of `factors`, which changes every 4 ms. Returns how often simulations were discarded in
+    /// each half, and the tolerance at the end.
     fn discarded(factors: &[u64]) -> ([u32; 2], f64) {
         const STEP: u64 = 20_000;
         const STEPS: u64 = 1_000_000;
         let mut auto = Auto::default();
-        let mut comes: Vec<u64> = (0..32).map(|caller| caller * STEP).collect();
+        let mut arrivals: Vec<u64> = (0..32).map(|caller| caller * STEP).collect();
         let (mut waiting, mut since): (Vec<usize>, _) = (Vec::new(), Time(0));
         let mut flight: Option<(Time, u64, Vec<usize>)> = None;
-        let (mut number, mut discards, mut chance) = (0, [0; 2], 7_u64);
+        let (mut number, mut discards, mut random) = (0, [0; 2], 7_u64);
         for step in 0..STEPS {
             let now = Time(step * STEP);
             if step.is_multiple_of(200) {
-                chance = chance.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             }
-            let factor = factors[(chance >> 33) as usize % factors.len()];
+            let factor = factors[(random >> 33) as usize % factors.len()];
             let before = auto.dreams;
-            for (caller, comes) in comes.iter_mut().enumerate().filter(|(_, at)| **at <= now.0) {
-                *comes = u64::MAX;
+            for (caller, arrival) in arrivals.iter_mut().enumerate().filter(|(_, at)| **at <= now.0)
+            {
+                *arrival = u64::MAX;
                 since = if waiting.is_empty() { now } else { since };
                 waiting.push(caller);
                 let in_flight = u32::from(flight.is_some());
@@ -666,7 +667,7 @@ mod tests {
                 number += 1;
                 for caller in served {
                     auto.completed(now, caller as u64);
-                    comes[caller] = now.0 + STEP * factor * (40 + caller as u64);
+                    arrivals[caller] = now.0 + STEP * factor * (40 + caller as u64);
                 }
             }
             view.in_flight = u32::from(flight.is_some());
@@ -680,10 +681,10 @@ mod tests {
     }
 
     #[test]
-    fn what_varies_all_the_time_is_not_taken_for_a_change_each_time() {
+    fn constant_variation_does_not_discard_simulations_each_time() {
         let (discards, tolerance) = discarded(&[1, 2, 5]);
         assert!(tolerance > 1.0, "{tolerance}, {discards:?}");
-        // Without tolerance it is 999 in the first half alone.
+        // Without tolerance there are 999 in the first half alone.
         assert!(discards[0] + discards[1] < 500, "{discards:?}");
         let (discards, tolerance) = discarded(&[2]);
         assert!(tolerance == 1.0 && discards[1] == 0, "{tolerance}, {discards:?}");

@@ -47,7 +47,7 @@ fn without_waiters_policies_rest() {
 }
 
 #[test]
-fn own_flushes_at_once_for_each_caller() {
+fn own_flushes_immediately_for_each_caller() {
     let mut policy = trained(Fixed::Own, 4);
     for in_flight in [0, 1, 100] {
         assert_eq!(decide_for_one(&mut policy, 0, in_flight), Decision::Flush);
@@ -155,7 +155,7 @@ fn names_round_trip() {
         assert_eq!(policy.to_string(), word);
     }
     assert_eq!("gather:8".parse(), Ok(FsyncPolicy::Fixed(Fixed::Gather(8))));
-    let not = [
+    let invalid = [
         "",
         "Own",
         "jbd2",
@@ -175,7 +175,7 @@ fn names_round_trip() {
         "overlap:99999999999",
         "greedy ",
     ];
-    for word in not {
+    for word in invalid {
         assert_eq!(word.parse::<FsyncPolicy>(), Err(UnknownPolicy), "{word}");
     }
 }
@@ -184,36 +184,37 @@ fn names_round_trip() {
 /// served requests, the longest wait, and the number of flushes.
 fn closed_loop(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -> (u64, u64, u64) {
     const FLUSH: u64 = 1_000_000;
-    let mut comes: Vec<Time> = (0..callers).map(|caller| Time(u64::from(caller) * 1000)).collect();
+    let mut arrivals: Vec<Time> =
+        (0..callers).map(|caller| Time(u64::from(caller) * 1000)).collect();
     let mut waiting: Vec<usize> = Vec::new();
     let mut flight: Option<(Time, Vec<usize>)> = None;
     let (mut now, mut alarm) = (Time(0), None);
     let (mut served, mut longest, mut flushes) = (0, 0, 0);
     while now < until {
-        let next = (0..comes.len()).filter(|w| !waiting.contains(w));
+        let next = (0..arrivals.len()).filter(|w| !waiting.contains(w));
         let next = next.filter(|w| flight.as_ref().is_none_or(|f| !f.1.contains(w)));
-        let next = next.min_by_key(|caller| comes[*caller]);
+        let next = next.min_by_key(|caller| arrivals[*caller]);
         let end = flight.as_ref().map(|(begun, _)| Time(begun.0 + FLUSH));
-        let moments = [next.map(|caller| comes[caller]), end, alarm];
+        let moments = [next.map(|caller| arrivals[caller]), end, alarm];
         now = moments.into_iter().flatten().min().unwrap();
         if end == Some(now) {
             let (begun, group) = flight.take().unwrap();
             policy.ended(
-                &view_at(&waiting, &comes, false, now),
+                &view_at(&waiting, &arrivals, false, now),
                 Ended { number: flushes - 1, begun },
             );
             for caller in group {
                 policy.completed(now, caller as u64);
-                longest = longest.max(now.0 - comes[caller].0);
-                comes[caller] = Time(now.0 + think);
+                longest = longest.max(now.0 - arrivals[caller].0);
+                arrivals[caller] = Time(now.0 + think);
                 served += 1;
             }
-        } else if let Some(caller) = next.filter(|caller| comes[*caller] == now) {
+        } else if let Some(caller) = next.filter(|caller| arrivals[*caller] == now) {
             waiting.push(caller);
-            policy.arrived(&view_at(&waiting, &comes, flight.is_some(), now), caller as u64);
+            policy.arrived(&view_at(&waiting, &arrivals, flight.is_some(), now), caller as u64);
         }
         alarm = None;
-        let view = view_at(&waiting, &comes, flight.is_some(), now);
+        let view = view_at(&waiting, &arrivals, flight.is_some(), now);
         match policy.decide(&view) {
             Decision::Flush if flight.is_none() && !waiting.is_empty() => {
                 policy.begun(&view);
@@ -227,11 +228,11 @@ fn closed_loop(policy: &mut dyn Policy, callers: u32, think: u64, until: Time) -
     (served, longest, flushes)
 }
 
-fn view_at(waiting: &[usize], comes: &[Time], in_flight: bool, now: Time) -> View {
+fn view_at(waiting: &[usize], arrivals: &[Time], in_flight: bool, now: Time) -> View {
     View {
         now,
         waiting: waiting.len() as u32,
-        since: waiting.first().map_or(now, |caller| comes[*caller]),
+        since: waiting.first().map_or(now, |caller| arrivals[*caller]),
         in_flight: in_flight.into(),
     }
 }
@@ -267,15 +268,15 @@ fn auto_is_deterministic() {
 fn auto_gives_up_overlap_that_never_happens() {
     const STEP: u64 = 100_000;
     let mut auto = Auto::default();
-    let mut comes: Vec<u64> = (0..32).map(|caller| caller * STEP).collect();
+    let mut arrivals: Vec<u64> = (0..32).map(|caller| caller * STEP).collect();
     let mut waiting: Vec<usize> = Vec::new();
     let (mut since, mut number) = (Time(0), 0);
     let mut flight: Option<(Time, u64, Vec<usize>)> = None;
     let mut tried = false;
     for now in (0..40_000).map(|step| Time(step * STEP)) {
-        for (caller, comes) in comes.iter_mut().enumerate() {
-            if *comes <= now.0 {
-                *comes = u64::MAX;
+        for (caller, arrival) in arrivals.iter_mut().enumerate() {
+            if *arrival <= now.0 {
+                *arrival = u64::MAX;
                 if waiting.is_empty() {
                     since = now;
                 }
@@ -289,13 +290,13 @@ fn auto_gives_up_overlap_that_never_happens() {
             number += 1;
             for caller in served {
                 auto.completed(now, caller as u64);
-                comes[caller] = now.0 + STEP * (5 + caller as u64 % 30);
+                arrivals[caller] = now.0 + STEP * (5 + caller as u64 % 30);
             }
         }
-        let here = view(now, waiting.len() as u32, since, u32::from(flight.is_some()));
+        let view = view(now, waiting.len() as u32, since, u32::from(flight.is_some()));
         // The device never begins a second flush in parallel.
-        if auto.decide(&here) == Decision::Flush && flight.is_none() && !waiting.is_empty() {
-            auto.begun(&here);
+        if auto.decide(&view) == Decision::Flush && flight.is_none() && !waiting.is_empty() {
+            auto.begun(&view);
             let length = if number % 2 == 0 { 3_000_000 } else { 9_000_000 };
             flight = Some((now, length, core::mem::take(&mut waiting)));
         }

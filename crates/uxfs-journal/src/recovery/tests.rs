@@ -1,4 +1,4 @@
-//! Logs written by these tests, across the end of the ring and torn, are found and replayed.
+//! Recovery of logs that these tests write: logs that wrap, torn logs and random logs.
 
 use std::sync::Arc;
 
@@ -34,25 +34,25 @@ fn volume(line: &[(char, &str)]) -> Volume {
     Volume { dev, sb, log }
 }
 
-fn whole(kind: BufType, daddr: Daddr, bytes: &[u8]) -> Vec<Vec<u8>> {
+fn full_buffer_item(kind: BufType, daddr: Daddr, bytes: &[u8]) -> Vec<Vec<u8>> {
     let mut format = BufItem::new(kind, daddr, bytes.len());
     (0..bytes.len() / CHUNK).for_each(|chunk| format.set_chunk(chunk));
     Item::Buf(format, vec![(0, bytes)]).encode()
 }
 
 impl Volume {
-    /// A transaction that gives the volume a label, and logs much besides.
+    /// The items of a transaction that sets the volume's label and logs `bulk` inode clusters.
     fn items(&self, label: u64, bulk: u64) -> Vec<Vec<Vec<u8>>> {
         let mut sector = vec![0; 512];
         self.dev.read_at(0, &mut sector).unwrap();
         Superblock::view_mut(&mut sector).unwrap().fname = name(label);
-        let root = uxfs_format::Geometry::new(&self.sb);
-        let (block, _) = root.cluster_of(root.ino_agino(root.root_ino));
-        let daddr = root.ag_daddr(root.ino_ag(root.root_ino), block);
-        let mut cluster = vec![0; (root.cluster_blocks() << root.block_log) as usize];
+        let geo = uxfs_format::Geometry::new(&self.sb);
+        let (block, _) = geo.cluster_of(geo.ino_agino(geo.root_ino));
+        let daddr = geo.ag_daddr(geo.ino_ag(geo.root_ino), block);
+        let mut cluster = vec![0; (geo.cluster_blocks() << geo.block_log) as usize];
         self.dev.read_at(daddr.bytes(), &mut cluster).unwrap();
-        let mut items = vec![whole(BufType::Superblock, Daddr(0), &sector)];
-        items.extend((0..bulk).map(|_| whole(BufType::Dino, daddr, &cluster)));
+        let mut items = vec![full_buffer_item(BufType::Superblock, Daddr(0), &sector)];
+        items.extend((0..bulk).map(|_| full_buffer_item(BufType::Dino, daddr, &cluster)));
         items
     }
 
@@ -88,7 +88,7 @@ fn each_transaction_of_a_wrapping_log_is_replayed() {
         let volume = volume(line);
         let mut rng = Rng::new(seed);
         let mut bounds = volume.find();
-        assert_eq!(bounds.state, State::Clean, "as made");
+        assert_eq!(bounds.state, State::Clean, "after mkfs");
         let mut written = 0;
         for number in 0.. {
             let at = format!("{line:?}, transaction {number}");
@@ -115,7 +115,7 @@ fn each_transaction_of_a_wrapping_log_is_replayed() {
     }
 }
 
-/// A torn transaction is not replayed, whatever part of it is missing; the ones before it are.
+/// A torn transaction is not replayed, whichever part is missing. The transactions before it are.
 #[test]
 fn torn_transactions_are_not_replayed() {
     let volume = volume(&[('b', "size=1k")]);
@@ -127,14 +127,14 @@ fn torn_transactions_are_not_replayed() {
     for number in 1..200 {
         let below = Arc::clone(&volume.dev);
         let torn = Arc::new(Overlay::new(Arc::clone(&below), 1 << 30));
-        // Few enough to be in flight at once.
+        // Few enough items that their writes may be in flight together.
         let items = volume.items(number, rng.below(10));
         let dev: Arc<dyn BlockDev> = Arc::<Overlay>::clone(&torn);
         mark_clean::clear_stale(&volume.log, &*dev, &bounds).unwrap();
         let new = mark_clean::write_redo(&volume.log, &*dev, &bounds, &items).unwrap();
         let (from, to) = (u64::from(bounds.head.block()), u64::from(new.head.block()));
         let len = volume.log.distance(from, to);
-        // Some blocks of it never arrived, or others did.
+        // Some of its blocks were not written, or were damaged.
         for _ in 0..1 + rng.below(4) {
             let block = volume.log.wrap(from + rng.below(len));
             let mut bytes = vec![0; BASIC_BLOCK];
@@ -146,18 +146,18 @@ fn torn_transactions_are_not_replayed() {
             }
             volume.log.write(&*dev, block, &bytes).unwrap();
         }
-        let there = Volume { dev, sb: volume.sb, log: volume.log.clone() };
-        let found = there.find();
-        let label = there.label(&found);
+        let torn_volume = Volume { dev, sb: volume.sb, log: volume.log.clone() };
+        let found = torn_volume.find();
+        let label = torn_volume.label(&found);
         let fits = label == name(number - 1) && found.head.0 < new.head.0 || label == name(number);
         assert!(fits, "transaction {number}: {}", label.escape_ascii());
         bounds = mark_clean::write_redo(&volume.log, &*volume.dev, &bounds, &items).unwrap();
     }
 }
 
-/// Finding the ends of a log of random blocks, and replaying it, ends.
+/// Recovery terminates on a log with random damage.
 #[test]
-fn random_logs_end() {
+fn recovery_of_random_logs_terminates() {
     let volume = volume(&[('b', "size=1k")]);
     let mut rng = Rng::new(11);
     let clean = volume.find();
@@ -190,21 +190,21 @@ fn random_logs_end() {
 /// the log is refused.
 #[test]
 fn a_tail_outside_the_log_is_refused_or_torn() {
-    for sound in [false, true] {
+    for valid_checksum in [false, true] {
         let volume = volume(&[]);
         let clean = volume.find();
         mark_clean::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
         let items = |number| volume.items(number, 0);
         let first = mark_clean::write_redo(&volume.log, &*volume.dev, &clean, &items(0)).unwrap();
         let second = mark_clean::write_redo(&volume.log, &*volume.dev, &first, &items(1)).unwrap();
-        let at = uxfs_format::Geometry::new(&volume.sb);
-        let start = at.fsb_daddr(at.log_start).bytes() + u64::from(first.head.block()) * 512;
+        let geo = uxfs_format::Geometry::new(&volume.sb);
+        let start = geo.fsb_daddr(geo.log_start).bytes() + u64::from(first.head.block()) * 512;
         let len = (second.head.block() - first.head.block()) as usize * 512;
         let mut record = vec![0; len];
         volume.dev.read_at(start, &mut record).unwrap();
-        // Its tail, the second half of which is a block of the log.
+        // The block number in its tail LSN.
         record[28..32].copy_from_slice(&(volume.log.blocks() as u32 + 5).to_be_bytes());
-        if sound {
+        if valid_checksum {
             let header = RecordHeader::parse(record.first_chunk().unwrap()).unwrap();
             let (headers, data) = record.split_at(header.header_blocks() as usize * BASIC_BLOCK);
             let crc = checksum(headers, &data[..header.len as usize]);
@@ -213,20 +213,20 @@ fn a_tail_outside_the_log_is_refused_or_torn() {
         volume.dev.write_at(start, &record).unwrap();
         match volume.log.find(&*volume.dev) {
             Ok(bounds) => {
-                assert!(!sound);
+                assert!(!valid_checksum);
                 assert_eq!((bounds.head, bounds.torn.is_some()), (first.head, true));
                 assert_eq!(volume.label(&bounds), name(0));
             }
             Err(error) => {
-                assert!(sound, "{error}");
+                assert!(valid_checksum, "{error}");
                 assert!(error.to_string().contains("tail"), "{error}");
             }
         }
     }
 }
 
-/// Completing a recovery fits into any space between head and tail, because the whole log is free
-/// after it.
+/// The checkpoint that completes a recovery fits into any space between head and tail, because the
+/// whole log is free after it.
 #[test]
 fn a_redo_checkpoint_fits_into_the_last_free_blocks() {
     let volume = volume(&[('l', "su=64k")]);

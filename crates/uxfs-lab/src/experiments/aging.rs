@@ -10,10 +10,10 @@ use super::blank::{blank, note};
 use super::concat::flat;
 use super::disks;
 use crate::Result;
-use crate::bed::{Prepare, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
 use crate::posts;
+use crate::setup::{Prepare, Setup};
 use crate::verdict::{at_least, at_most, like};
 use crate::work::age::{Life, Old, live};
 use crate::work::build::{Load, plant, run as build};
@@ -182,7 +182,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         .into();
     out.source = posts::SPINDLE.to_string();
     out.disks = vec![note(&disk)];
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("age".into(), "placement".into());
     out.columns = vec![
         Column::new("seconds", "seconds", 2, Best::Low),

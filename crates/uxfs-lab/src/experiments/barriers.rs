@@ -4,10 +4,10 @@
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
+use crate::setup::Setup;
 use crate::verdict::{at_least, at_most, like};
 use crate::work::tree::{Sync, Tree, extract};
 
@@ -69,7 +69,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         .into();
     out.source = posts::BARRIERS.to_string();
     out.disks = vec![note(&disk)];
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("logging".into(), "barriers and write cache".into());
     out.columns = vec![
         Column::new("seconds", "seconds", 2, Best::Low),

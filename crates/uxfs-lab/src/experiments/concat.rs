@@ -7,10 +7,10 @@ use uxfs_models::{Description, Model};
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::{Ran, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
+use crate::setup::{Ran, Setup};
 use crate::sim::Kind;
 use crate::verdict::{at_least, at_most, like};
 use crate::work::build::{Load, plant, run as build};
@@ -94,7 +94,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
             .into();
     out.source = posts::SPINDLE.to_string();
     out.disks = vec![note(&concat(&one, COUNT))];
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("disks".into(), "placement".into());
     out.columns = vec![
         Column::new("seconds", "seconds", 2, Best::Low),

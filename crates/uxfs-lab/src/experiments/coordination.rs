@@ -5,10 +5,10 @@ use uxfs_models::Description;
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
+use crate::setup::Setup;
 use crate::verdict::{at_least, at_most, like};
 use crate::work::syncs::{Load, run as sync};
 
@@ -93,7 +93,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     for (disk, _) in DISKS {
         out.disks.push(note(&disks::named(disk)?));
     }
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("disk and threads".into(), "fsync_policy=".into());
     out.columns = vec![
         Column::new("rate", "fsyncs/s", 1, Best::High),
@@ -198,10 +198,10 @@ mod tests {
     use crate::sim::Kind;
     use crate::work::{fill, word};
 
-    /// What direct I/O does to the disk: the data is there when the write returns, and the fsync
-    /// writes the log alone; without it, the fsync writes both.
+    /// With direct I/O the data is written when the write returns, and the fsync writes only the log.
+    /// Without it, the fsync writes both.
     #[test]
-    fn direct_data_is_down_before_the_fsync() {
+    fn direct_data_is_written_before_the_fsync() {
         let disk = disks::named("nvme").unwrap();
         let sent = |direct: bool| {
             let ran = setup(&How::new(3), &disk, "auto", direct)

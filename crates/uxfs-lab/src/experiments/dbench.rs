@@ -8,10 +8,10 @@ use uxfs_bench::loadfile::{self, Op};
 
 use super::blank::{blank, note};
 use super::disks;
-use crate::bed::{Force, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
 use crate::posts;
+use crate::setup::{Force, Setup};
 use crate::verdict::{at_least, at_most, between, like};
 use crate::work::dbench::{PREPARES, STEP, own_load, run as play, without_filler};
 use crate::{LabError, Result};
@@ -116,7 +116,7 @@ fn of(
     let mut out = blank(name, "dbench: clients of a file server", how);
     out.source = posts::DELAYED_LOGGING.to_string();
     out.disks = vec![note(&disks::named("array-2010")?)];
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("clients".into(), "logging".into());
     out.columns = vec![
         Column::new("rate", "MB/s", 1, Best::High),

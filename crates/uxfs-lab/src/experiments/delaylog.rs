@@ -9,10 +9,10 @@ use uxfs_testkit::Rng;
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::{Lab, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
 use crate::posts;
+use crate::setup::{Lab, Setup};
 use crate::verdict::at_least;
 use crate::work::clients;
 
@@ -101,7 +101,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         .into();
     out.source = posts::DELAYED_LOGGING.to_string();
     out.disks = vec![note(&disk)];
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("work".into(), "logging".into());
     out.columns = vec![
         Column::new("rate", "operations/s", 0, Best::High),

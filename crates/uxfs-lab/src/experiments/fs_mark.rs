@@ -3,10 +3,10 @@
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
+use crate::setup::Setup;
 use crate::verdict::{at_least, at_most, between, like};
 use crate::work::fs_mark::{self, Load, Sync};
 
@@ -83,7 +83,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
             .into();
     out.source = posts::DELAYED_LOGGING.to_string();
     out.disks = vec![note(&disks::named("array-2010")?)];
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("threads".into(), "logging".into());
     out.columns = vec![
         Column::new("rate", "files/s", 0, Best::High),

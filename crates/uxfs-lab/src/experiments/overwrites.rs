@@ -8,10 +8,10 @@ use uxfs_models::{Description, Model};
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
+use crate::setup::Setup;
 use crate::verdict::{at_least, at_most, like};
 use crate::work::overwrites::{plant, run as overwrite};
 use crate::work::syncs::Load;
@@ -132,7 +132,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     for place in &PLACES {
         out.disks.push(note(&place.described()?));
     }
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("disk and threads".into(), "fsync_policy=".into());
     out.columns = vec![
         Column::new("rate", "fsyncs/s", 1, Best::High),
@@ -255,8 +255,8 @@ mod tests {
     use super::*;
     use crate::plan::Quiet;
 
-    /// Where each caller's flush is its own the post's table can be seen: waiting for others wins on
-    /// a slow disk whose flush is sent alone, and loses where a flush is quick. Nothing is logged.
+    /// As in the post's table, waiting for other callers wins on a slow disk that takes one flush at a
+    /// time, and loses on a disk with quick flushes. Nothing is logged.
     #[test]
     fn waiting_for_others_wins_on_a_slow_disk_and_loses_on_a_fast_one() {
         let run = |place: usize, way: usize| {
@@ -272,7 +272,7 @@ mod tests {
             (cell(0), cell(3))
         };
         let (own, flushes) = run(SATA, OWN);
-        assert_eq!(flushes, 1.0, "each caller has a flush of its own");
+        assert_eq!(flushes, 1.0, "each caller sends one flush");
         let (journal, shared) = run(SATA, JOURNAL);
         assert!(journal >= 1.1 * own, "{journal} against {own}");
         assert!(shared < 0.2, "{shared} flushes an fsync");

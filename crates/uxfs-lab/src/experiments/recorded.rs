@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::setup::Setup;
 use crate::verdict::at_most;
 use crate::work::recording::Recording;
 use crate::work::replay::{home, plant, run as play};
@@ -93,7 +93,7 @@ fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  before is cold."
         .into();
     out.source = "no post: recorded by tools/record-trace".into();
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("disk and clients".into(), "logging".into());
     out.columns = vec![
         Column::new("total_s", "seconds", 2, Best::Low),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::{Lab, Setup};
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
+use crate::setup::{Lab, Setup};
 use crate::verdict::at_least;
 use crate::work::{database, mail};
 
@@ -118,7 +118,7 @@ fn run(
     }
     let rows = run_jobs(how, jobs, progress)?;
     out.source = "no post: what fsync is for".into();
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("disk and clients".into(), "fsync_policy=".into());
     out.columns = vec![
         Column::new("rate", server.unit(), 1, Best::High),

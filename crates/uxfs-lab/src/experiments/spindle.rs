@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
+use crate::setup::Setup;
 use crate::verdict::{at_least, between, like};
 use crate::work::build::{Load, plant, run as build};
 use crate::work::tree::Tree;
@@ -79,7 +79,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     for (_, disk) in DISKS {
         out.disks.push(note(&disks::named(disk)?));
     }
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("work and disk".into(), "allocation groups".into());
     out.columns = vec![
         Column::new("seconds", "seconds", 2, Best::Low),

@@ -8,10 +8,10 @@ use uxfs::WritebackOptions;
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
-use crate::bed::Setup;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
+use crate::setup::Setup;
 use crate::verdict::{at_least, at_most, like};
 use crate::work::tree::{Sync, Tree, extract};
 
@@ -120,7 +120,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     for (_, disk) in DISKS {
         out.disks.push(note(&disks::named(disk)?));
     }
-    out.cpu = Some(crate::bed::Cpu::default());
+    out.cpu = Some(crate::setup::Cpu::default());
     out.heads = ("disk".into(), "way".into());
     out.columns = vec![
         Column::new("total_s", "seconds", 2, Best::Low),

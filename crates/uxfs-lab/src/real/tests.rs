@@ -1,4 +1,5 @@
-//! Tests of real time without root: uxfs on a file is judged, and no file is left behind.
+//! Tests of experiments in real time without root: uxfs on a file is checked, and no file is left
+//! behind.
 
 use super::Peer;
 use crate::experiments;
@@ -71,12 +72,12 @@ fn every_workload_runs_in_a_directory() {
     ] {
         how.only = only.trim().into();
         let found = experiments::run(name, &how, &Quiet).unwrap();
-        let of_dir = |row: &&crate::outcome::Row| row.name.starts_with("dir:");
+        let is_dir = |row: &&crate::outcome::Row| row.name.starts_with("dir:");
         assert_eq!(found.rows.len(), rows + usize::from(name == "barriers"), "{found}");
-        assert!(found.rows.iter().any(|row| of_dir(&row)), "{found}");
+        assert!(found.rows.iter().any(|row| is_dir(&row)), "{found}");
         for row in found.rows.iter() {
             assert!(!row.failed && row.cells[0].ours.is_some(), "{found}");
-            let calls = of_dir(&row) && row.checked == "not checked";
+            let calls = is_dir(&row) && row.checked == "not checked";
             assert!(calls || row.durability.is_some(), "{found}");
         }
     }

@@ -17,8 +17,8 @@ use uxfs::{Fs, NewInode, OpenOptions, SetAttr, SyncKind, WritebackOptions, mkfs}
 use uxfs_bench::{Scratch, sync_fs};
 
 use super::recorder::Recorder;
-use crate::bed::{Ran, promise_of};
 use crate::durability::Ack;
+use crate::setup::{Ran, promise_of};
 use crate::sim::{Store, StoreDev};
 use crate::{LabError, Result};
 

@@ -24,7 +24,7 @@ fn order(seed: u64) -> Vec<(u64, usize)> {
 }
 
 #[test]
-fn runs_are_equal() {
+fn the_same_seed_gives_the_same_run() {
     let first = order(3);
     assert_eq!(first.len(), 20);
     assert_eq!(first, order(3));
@@ -35,8 +35,8 @@ fn a_deadlock_and_a_panic_are_reported() {
     let stuck = Sim::run(1, vec![], None, |sim| Scheduler::sleep(&**sim, WaitKey(99), None));
     assert!(matches!(stuck, Err(Stuck::Deadlock(_))));
     let panicked = Sim::run(1, vec![], None, |sim| {
-        let join = sim.start(|| panic!("on purpose"));
+        let join = sim.start(|| panic!("planted"));
         join();
     });
-    assert!(matches!(panicked, Err(Stuck::Panic(why)) if why == "on purpose"));
+    assert!(matches!(panicked, Err(Stuck::Panic(why)) if why == "planted"));
 }

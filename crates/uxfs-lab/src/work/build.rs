@@ -9,8 +9,8 @@ use uxfs_testkit::Rng;
 
 use super::tree::Tree;
 use super::{clients, fill, word};
-use crate::bed::Lab;
 use crate::durability::Ack;
+use crate::setup::Lab;
 
 /// Writes a tree to a volume before the measurement. With `filler` above 0, each sixteenth file is
 /// followed by a file of `filler` bytes that is never read.

@@ -11,8 +11,8 @@ use uxfs::{NewInode, Result};
 use uxfs_testkit::Rng;
 
 use super::{clients, fill, word};
-use crate::bed::Lab;
 use crate::durability::Ack;
+use crate::setup::Lab;
 
 /// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]

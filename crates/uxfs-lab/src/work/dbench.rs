@@ -15,8 +15,8 @@ use uxfs_bench::loadfile::{Disposition, Op};
 use uxfs_bench::player::{Call, Deltree, Player, Server, new_inode};
 
 use super::{clients, fill, word};
-use crate::bed::Lab;
 use crate::durability::Ack;
+use crate::setup::Lab;
 
 /// Processor time of dbench itself for each operation: reading its line and accounting.
 pub const STEP: Duration = Duration::from_micros(20);

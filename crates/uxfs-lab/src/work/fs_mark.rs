@@ -8,8 +8,8 @@ use uxfs_bench::fs_mark::file_name;
 use uxfs_testkit::Rng;
 
 use super::{clients, fill, word};
-use crate::bed::Lab;
 use crate::durability::Ack;
+use crate::setup::Lab;
 
 /// The method of syncing files: fs_mark's methods, and tickets, which it does not have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

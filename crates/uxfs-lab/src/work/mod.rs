@@ -17,7 +17,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use uxfs::Result;
 
-use crate::bed::Lab;
+use crate::setup::Lab;
 
 /// The word that fills the file of this number, so that a page on the disk identifies its file. No
 /// byte of it is zero, so that the end of the content is visible.

@@ -13,8 +13,8 @@ use uxfs_testkit::Rng;
 
 use super::syncs::Load;
 use super::{clients, fill, word};
-use crate::bed::Lab;
 use crate::durability::Ack;
+use crate::setup::Lab;
 
 /// Bytes of a write.
 const PIECE: usize = 4096;

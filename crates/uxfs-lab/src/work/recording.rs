@@ -232,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_become_steps() {
+    fn lines_are_parsed_into_steps() {
         let text = "uxfs-trace 1\n# of a test\np 0 dir\np 1 a name\nd 1\nf 2 70\nw 30\nO 2\n\
                     R 2 0 70\nW 2 70 5\nT 2 9\nS 2\nB 2\nK 2\nN 2 1\nL 1 2\nY 2 4\nD 1\nX 1\nU 2\n\
                     A 2\nG 2\nM 2\nE 1\nC 2\n";
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn an_invalid_recording_is_refused() {
-        let whole = |line: &str| format!("uxfs-trace 1\np 0 a\n{line}\n");
+        let recording = |line: &str| format!("uxfs-trace 1\np 0 a\n{line}\n");
         for line in [
             "p 0 ..",
             "p 0 .",
@@ -265,7 +265,7 @@ mod tests {
             "w 99999999999",
             "",
         ] {
-            let error = Recording::parse(&whole(line), "text").unwrap_err().to_string();
+            let error = Recording::parse(&recording(line), "text").unwrap_err().to_string();
             assert!(error.contains("line 3"), "{line}: {error}");
         }
         assert!(Recording::parse("", "text").is_err());

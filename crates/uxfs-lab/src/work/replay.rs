@@ -19,8 +19,8 @@ use uxfs_testkit::Rng;
 
 use super::recording::{PathNo, Recording, Step};
 use super::word;
-use crate::bed::Lab;
 use crate::durability::Ack;
+use crate::setup::Lab;
 
 /// Clients begin at random times within this many nanoseconds.
 const START_NS: u64 = 200_000_000;

@@ -12,8 +12,8 @@ use uxfs_testkit::Rng;
 
 use super::{fill, word};
 use crate::LabError;
-use crate::bed::Lab;
 use crate::durability::Ack;
+use crate::setup::Lab;
 
 /// Sizes of a kernel's source files: percentile, and its size in bytes.
 const SIZES: [(u32, u32); 10] = [
@@ -247,9 +247,8 @@ pub fn extract(lab: &Arc<Lab>, tree: &Tree, sync: Sync, numbers: u64) -> Result<
 mod tests {
     use super::*;
 
-    /// The test compares names, sizes and order of an archive made by tar.
     #[test]
-    fn an_archive_is_a_tree() {
+    fn a_tar_archive_gives_names_sizes_and_order() {
         let dir = tempfile::tempdir().unwrap();
         let at = |name: &str| dir.path().join(name);
         std::fs::create_dir_all(at("top/sub/empty")).unwrap();

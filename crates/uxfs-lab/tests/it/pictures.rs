@@ -8,7 +8,7 @@ use uxfs_lab::experiments;
 use uxfs_lab::plan::{How, Quiet};
 use uxfs_lab::report::{Picture, page};
 
-/// How to make the pictures again.
+/// The commands that redraw the pictures.
 const AGAIN: &str = "uxfs lab run all --seed 7 --out lab && uxfs lab report lab --charts docs/lab";
 const SEED: u64 = 7;
 
@@ -21,7 +21,7 @@ fn data(name: &str) -> String {
 }
 
 /// Every file in docs/lab is a picture or its data; each picture is what is drawn from its data
-/// today. It does not say that the data are today's: the next test does, for one experiment.
+/// today. Whether the data are today's is the subject of the next test.
 #[test]
 fn committed_pictures_are_drawn_by_todays_code() {
     let mut names = BTreeSet::new();
@@ -36,7 +36,7 @@ fn committed_pictures_are_drawn_by_todays_code() {
         assert_eq!((&picture.name, picture.seed), (&name, SEED));
         let there = std::fs::read_to_string(dir().join(format!("{name}.svg"))).unwrap();
         assert!(there == picture.svg(), "docs/lab/{name}.svg is not today's: {AGAIN}");
-        // Every series says what its figures were bought at, and the source is cited.
+        // Every series states the durability of its figures, and the source is cited.
         for series in picture.chart.series.iter().filter(|series| !series.post) {
             assert!(!series.worth.is_empty() && there.contains(&series.worth), "{}", series.name);
         }
@@ -72,7 +72,7 @@ fn each_table_of_the_page_is_in_a_container_that_scrolls() {
     assert!(tables >= 3);
     assert_eq!(page.matches("<div class=\"scroll").count(), tables);
     assert!(page.contains(".scroll { overflow-x: auto;"));
-    // On paper the table gives way to charts, and what the figures were bought at to a paragraph.
+    // In print, charts replace the table, and a paragraph states the durability.
     assert_eq!(page.matches("<div class=\"scroll charted\"><table").count(), 1);
     assert_eq!(page.matches("<p class=\"durability\">What was acknowledged was on: ").count(), 2);
     let print = page.split_once("@media print {").unwrap().1;

@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sectors_written_again_keep_their_age() {
+    fn rewritten_sectors_keep_their_age() {
         let mut cache = Cache::default();
         cache.add(10, 20, 1);
         cache.add(5, 30, 2);
