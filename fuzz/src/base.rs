@@ -1,4 +1,4 @@
-//! Small volumes with something of everything, made in memory, and the seeds taken from them.
+//! Small volumes with every kind of structure, made in memory, and the seeds taken from them.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use uxfs::clock::Clock;
+use uxfs::{Fs, NewInode, OpenOptions, XattrMode, export, mkfs};
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFIFO};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Geometry, Ino, superblock::Superblock};
-use uxfs::{Fs, NewInode, OpenOptions, XattrMode, export, mkfs};
 
 use crate::rich;
 use crate::structures::{Kind, Structure, find};
@@ -30,14 +30,14 @@ pub(crate) const FEATURES: [&str; 6] = [
 const BYTES: u64 = 64 << 20;
 pub(crate) const MOMENT: Timestamp = Timestamp { sec: 1_700_000_000, nsec: 123_456_789 };
 
-/// A sound volume and what is on it.
+/// A sound volume and its content.
 pub(crate) struct Base {
     pub(crate) memory: Arc<MemDev>,
     pub(crate) geo: Geometry,
     pub(crate) structures: Vec<Structure>,
 }
 
-/// A volume made with these options, with nothing on it.
+/// An empty volume made with these options.
 pub(crate) fn empty(line: &str) -> Arc<MemDev> {
     let mut options = mkfs::Options::default();
     options.unsupported = true;
@@ -65,7 +65,7 @@ pub(crate) fn open(dev: Arc<dyn BlockDev>) -> Fs {
 }
 
 impl Base {
-    /// What is on a sound volume.
+    /// The content of a sound volume.
     pub(crate) fn new(dev: Arc<MemDev>) -> Self {
         let mut sector = vec![0; 4096];
         dev.read_at(0, &mut sector).unwrap_or_else(|e| panic!("{e}"));
@@ -74,7 +74,7 @@ impl Base {
     }
 }
 
-/// Volumes with something of everything.
+/// Volumes with every kind of structure.
 pub(crate) fn full() -> &'static [Base] {
     static BASES: OnceLock<Vec<Base>> = OnceLock::new();
     BASES.get_or_init(|| {
@@ -91,7 +91,7 @@ pub(crate) fn full() -> &'static [Base] {
     })
 }
 
-/// Volumes with nothing on them.
+/// Empty volumes.
 pub(crate) fn fresh() -> &'static [Base] {
     static BASES: OnceLock<Vec<Base>> = OnceLock::new();
     BASES.get_or_init(|| FEATURES[..4].iter().map(|line| Base::new(empty(line))).collect())
@@ -102,7 +102,7 @@ fn fill(fs: &Fs) -> uxfs::Result<()> {
     let block = fs.geo.block_size as usize;
     let file = fs.create(root, b"file", &NewInode::file(0o644))?;
     fs.write_at(file, 0, &vec![7; 3 * block])?;
-    // As many names as take a directory to each of its forms, in blocks of 1 KiB.
+    // Numbers of names for each directory form, in blocks of 1 KiB.
     let kib = block.div_ceil(1024);
     for (name, count, len) in
         [("short", 3, 5), ("one", 16, 12), ("leaf", 70 * kib.min(2), 14), ("node", 160 * kib, 30)]
@@ -189,7 +189,7 @@ const SEEDS_EACH: usize = 12;
 /// Writes the seeds of every target into `dir`, each target's into a directory of its name.
 ///
 /// # Errors
-/// Whatever the host reports.
+/// An I/O error of the host.
 pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
     let mut seeds = Seeds::new();
     for (number, base) in full().iter().enumerate() {
@@ -240,7 +240,7 @@ pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Seeds of what volumes lie in, and of documents.
+/// Seeds of partition tables, qcow2 images and documents.
 fn more(seeds: &mut Seeds) {
     let mut add = |target, seed: Vec<u8>| seeds.entry(target).or_default().push(seed);
     // A boot record with four entries, the last of them extended, and the record that leads to.
@@ -332,9 +332,10 @@ const WORDS: [(&str, &str); 14] = [
     ("xattr", "\x03trusted.large-value-and-more"),
 ];
 
-/// A small tree with what tars are about, as a tar, plain and compressed.
+/// A small tree with every kind of file, as a tar, plain and compressed.
 fn streams(seeds: &mut Seeds) -> std::io::Result<()> {
-    let fs = open(Arc::new(uxfs_disk::Overlay::new(Arc::clone(&fresh()[0].memory) as _, usize::MAX)));
+    let fs =
+        open(Arc::new(uxfs_disk::Overlay::new(Arc::clone(&fresh()[0].memory) as _, usize::MAX)));
     small_tree(&fs).map_err(std::io::Error::other)?;
     let (tar, _) = export::export(&fs, fs.root(), Vec::new()).map_err(std::io::Error::other)?;
     let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());

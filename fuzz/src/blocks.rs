@@ -1,5 +1,6 @@
-//! Single blocks: each parser gets any bytes, with what tells their identity made right.
+//! Single blocks: each parser gets any bytes with a correct identity.
 
+use uxfs::mkfs;
 use uxfs_format::btree::TreeKind;
 use uxfs_format::dir::{block, data as dir_items, free, leaf};
 use uxfs_format::extent::{Extent, RECORD_LEN};
@@ -9,7 +10,6 @@ use uxfs_format::symlink::SymlinkHeader;
 use uxfs_format::verify::{BufKind, Owner, check, check_owner, stamp_checksum};
 use uxfs_format::{AgBlock, AgNo, BASIC_BLOCK, FsBlock, Geometry, Ino};
 use uxfs_format::{agfl as free_list, attr, crc, da};
-use uxfs::mkfs;
 
 use crate::Input;
 use crate::base::full;

@@ -1,4 +1,4 @@
-//! What volumes lie in: partition tables, with their checksums made right, and qcow2 images.
+//! Partition tables with correct checksums, and qcow2 images.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -86,8 +86,8 @@ fn read(disk: &MemDev) {
     assert!(table.partitions.iter().all(|partition| partition.number > 0));
 }
 
-/// A qcow2 image, read, written and read again. It may name no file but those beside it, of which
-/// there is itself and an empty one.
+/// A qcow2 image, read, written and read again. It may name only files in its directory: itself and an
+/// empty file.
 pub fn qcow2(data: &[u8]) {
     static FILE: OnceLock<Mutex<(File, PathBuf)>> = OnceLock::new();
     let file = FILE.get_or_init(|| {

@@ -1,5 +1,5 @@
-//! Whole images: a sound volume, a list of damages with their checksums made right, and then
-//! everything that commands do.
+//! Whole images: a sound volume, a list of damages with correct checksums, and then all operations of
+//! the commands.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::Input;
 use crate::base::{Base, full};
 use crate::exercise::exercise;
 use crate::fields::fields;
-use uxfs_disk::Overlay;
 use crate::structures::{Kind, Structure};
+use uxfs_disk::Overlay;
 
 /// Damages of one image.
 const DAMAGES: usize = 40;
@@ -69,7 +69,7 @@ fn write(dev: &Overlay, at: u64, bytes: &[u8]) {
     dev.write_at(at, bytes).unwrap_or_else(|e| panic!("{at}: {e}"));
 }
 
-/// A number of `len` bytes at a place that is brought inside.
+/// A number of `len` bytes at an offset that is clamped to the structure.
 fn put(bytes: &mut [u8], place: usize, len: usize, number: u64) {
     let at = place % (bytes.len() - len + 1);
     bytes[at..at + len].copy_from_slice(&number.to_be_bytes()[8 - len..]);
@@ -109,7 +109,7 @@ fn log_block(base: &Base, dev: &Overlay, place: usize, number: u64) {
     write(dev, at, &(number as u32).to_be_bytes());
 }
 
-/// A field by its name, to what is likely to matter.
+/// A named field, set to an interesting value.
 fn field(structure: &Structure, bytes: &mut [u8], place: usize, value: [u8; 3]) {
     let mut rng = Rng::new(value[2].into());
     let fields = fields(structure.kind, bytes, &mut rng);

@@ -1,20 +1,20 @@
-//! What lies in inodes: the core, short forms, access lists; and attributes from outside.
+//! Inodes: the core, shortforms, access lists; and attributes set through the library.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use uxfs::{NewInode, XattrMode};
 use uxfs_format::attr::{self, AttrFlags};
 use uxfs_format::dir::sf::{self, Shortform};
 use uxfs_format::inode::{self, Fork, InodeCore};
 use uxfs_format::{Ino, Uuid, acl::Acl, crc, dir};
-use uxfs::{NewInode, XattrMode};
 
 use crate::Input;
 use crate::base::{fresh, full, open};
 use crate::exercise::examine;
 use uxfs_disk::Overlay;
 
-/// An inode: as it is, and with what tells its identity made right.
+/// An inode: as it is, and with a correct identity.
 pub fn inode(data: &[u8]) {
     let mut input = Input(data);
     let bases = full();
@@ -39,7 +39,7 @@ pub fn inode(data: &[u8]) {
     }
 }
 
-/// What is written is what was read.
+/// Checks that the rebuilt structure equals the parsed one.
 fn again(core: &InodeCore, raw: &[u8], ino: Ino, uuid: &Uuid) {
     let mut copy = raw.to_vec();
     core.encode(&mut copy, ino, uuid);

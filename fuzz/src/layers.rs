@@ -1,13 +1,12 @@
-//! Trees that are described by documents: composefs' manifests, and OCI layouts with their layers,
-//! whose digests are made right.
+//! Trees described by documents: composefs manifests, and OCI layouts with layers and correct digests.
 
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
-use uxfs_archive::{DumpSource, OciImage};
 use uxfs::import::{self, ImportOptions, ImportSource};
+use uxfs_archive::{DumpSource, OciImage};
 
 use crate::streams::{directory, held, walk};
 

@@ -1,10 +1,10 @@
-//! What the fuzzers call, one function a target; `tools/fuzz` runs them, `docs/FUZZING.md` tells of
-//! them.
+//! The functions that the fuzzers call, one per target. `tools/fuzz` runs them; `docs/FUZZING.md`
+//! describes them.
 //!
-//! 1. A target takes any bytes. What it must not do is panic, run for long or take much memory.
-//! 2. Beyond that, each checks what it can: what was parsed and built again is the same, what was
-//!    imported or edited is sound for the check.
-//! 3. Nothing depends on the time or on the host, so that an input means the same wherever it runs.
+//! 1. A target takes any bytes, and must not panic, run for long or take much memory.
+//! 2. Each also checks its results: a structure that is parsed and rebuilt is the same, and an imported
+//!    or edited volume passes the check.
+//! 3. Nothing depends on the time or on the host, so an input has the same effect everywhere.
 
 mod base;
 mod blocks;

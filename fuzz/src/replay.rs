@@ -5,12 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
+use uxfs::journal::JournalOptions;
+use uxfs::{Fs, NewInode, OpenOptions, XattrMode};
 use uxfs_disk::BlockDev;
 use uxfs_format::log::{RecordHeader, checksum};
 use uxfs_format::{BASIC_BLOCK, Daddr};
-use uxfs::journal::JournalOptions;
 use uxfs_journal::recovery::{Assembler, Log, Transaction, Walk, describe};
-use uxfs::{Fs, NewInode, OpenOptions, XattrMode};
 
 use crate::Input;
 use crate::base::{Base, FEATURES, MOMENT, empty};
@@ -22,7 +22,7 @@ const CHANGES: usize = 30;
 /// Where a record's checksum lies.
 const CRC: usize = 32;
 
-/// A volume whose log is not home yet.
+/// A volume with a dirty log.
 struct Dirty {
     base: Base,
     log: Log,
@@ -38,7 +38,7 @@ impl Dirty {
         let mut options = OpenOptions::default();
         options.clock = uxfs::clock::Clock::Fixed(MOMENT);
         options.seed = Some(7);
-        options.journal = Some(JournalOptions::default());
+        options.journal = JournalOptions::default();
         let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options);
         let fs = fs.unwrap_or_else(|e| panic!("{line}: {e}"));
         // As after a power cut: what is on the device is taken before it is closed.

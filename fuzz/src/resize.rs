@@ -1,9 +1,9 @@
-//! Volumes that are made longer and shorter, damaged ones too.
+//! Volumes grown and shrunk, also damaged ones.
 
 use std::sync::{Arc, OnceLock};
 
-use uxfs_disk::{BlockDev, MemDev};
 use uxfs::{Fs, OpenOptions};
+use uxfs_disk::{BlockDev, MemDev};
 
 use crate::Input;
 use crate::base::{Base, FEATURES, MOMENT, full};
@@ -11,10 +11,10 @@ use crate::exercise::examine;
 use crate::image;
 use uxfs_disk::Overlay;
 
-/// Damages before it, and lengths it gets one after the other.
+/// Most damages before the resizes, and most resizes.
 const DAMAGES: usize = 6;
 const LENGTHS: usize = 4;
-/// Room behind the volume.
+/// Space after the volume.
 const ROOM: u64 = 24 << 20;
 
 /// The volumes of [`full`] in devices that are longer.

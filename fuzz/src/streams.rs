@@ -1,4 +1,4 @@
-//! Archives from outside: read, written again, imported.
+//! Archives: read, written again, imported.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom, Write};
@@ -8,17 +8,17 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use tempfile::TempDir;
-use uxfs_archive::{DataReader, Entry, Kind, Source, SparseMap, TarWriter, open as open_archive};
 use uxfs::import;
+use uxfs_archive::{DataReader, Entry, Kind, Source, SparseMap, TarWriter, open as open_archive};
 
 use crate::base::{fresh, open};
 use crate::exercise::examine;
 use uxfs_disk::Overlay;
 
-/// Bytes of data that are read of one archive: what is compressed can be long.
+/// Most bytes read of one archive, because compressed data can be long.
 const DATA_MAX: usize = 4 << 20;
 
-/// A directory of this run's own, for what needs files with names.
+/// A directory for this run's named files.
 pub(crate) fn directory() -> &'static Path {
     static DIR: OnceLock<TempDir> = OnceLock::new();
     DIR.get_or_init(|| tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"))).path()
@@ -114,7 +114,7 @@ fn in_blocks(mut entry: Entry) -> Entry {
 
 /// A tar.
 pub fn tar(data: &[u8]) {
-    // What is compressed is another target's.
+    // Compressed archives have another target.
     if data.first().is_none_or(|byte| !matches!(byte, 0x1f | 0xfd | 0x28 | 0x50..=0x5f)) {
         read(data);
     }

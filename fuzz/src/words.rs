@@ -1,12 +1,12 @@
-//! What users type.
+//! Command-line words of users.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
+use uxfs::mkfs as make;
 use uxfs_disk::MemDev;
 use uxfs_format::timestamp::Timestamp;
-use uxfs::mkfs as make;
 
 use crate::Input;
 use crate::base::MOMENT;

@@ -14,7 +14,11 @@
 //!
 //! Used by [`source`](crate::source), which detects the format, and [`input`](crate::input).
 
-use std::io::{self, BufRead, BufReader, Read};
+#[cfg(any(feature = "gzip", feature = "xz"))]
+use std::io::BufRead;
+#[cfg(any(feature = "gzip", feature = "xz", feature = "zstd"))]
+use std::io::BufReader;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -26,13 +30,17 @@ const CHUNK: usize = 1 << 20;
 /// Maximum number of chunks in the channel.
 const CHUNKS_AHEAD: usize = 4;
 /// Bytes of compressed input per read.
+#[cfg(any(feature = "gzip", feature = "xz", feature = "zstd"))]
 const INPUT: usize = 256 << 10;
 /// Memory limit of one xz decoder in bytes; several times what `xz -9` needs.
+#[cfg(feature = "xz")]
 const XZ_MEMORY_MAX: u64 = 192 << 20;
 /// Memory limit in bytes for decoding xz blocks in parallel; beyond it, xz continues with one
 /// thread.
+#[cfg(feature = "xz")]
 const XZ_MEMORY_PARALLEL: u64 = 128 << 20;
 /// Maximum number of threads for xz archives whose blocks can be decoded in parallel.
+#[cfg(feature = "xz")]
 const XZ_THREADS_MAX: usize = 4;
 
 /// Compression format of an archive.
@@ -45,7 +53,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Plain => "plain",
             Self::Gzip => "gzip",
@@ -53,10 +61,21 @@ impl Format {
             Self::Zstd => "zstd",
         }
     }
+
+    /// Was this crate built with the decompressor?
+    pub(crate) fn is_built(self) -> bool {
+        match self {
+            Self::Plain => true,
+            Self::Gzip => cfg!(feature = "gzip"),
+            Self::Xz => cfg!(feature = "xz"),
+            Self::Zstd => cfg!(feature = "zstd"),
+        }
+    }
 }
 
 enum Message {
     Chunk(Vec<u8>),
+    #[cfg_attr(not(feature = "gzip"), expect(dead_code, reason = "only gzip warns"))]
     Warning(String),
     Failed(io::Error),
     End,
@@ -217,17 +236,26 @@ impl Output {
 fn decode(mut input: Counted, format: Format, output: &mut Output) -> Result<(), Stop> {
     match format {
         Format::Plain => output.drain(&mut input),
+        #[cfg(feature = "gzip")]
         Format::Gzip => gunzip(BufReader::with_capacity(INPUT, input), output),
+        #[cfg(feature = "xz")]
         Format::Xz => unxz(BufReader::with_capacity(INPUT, input), output),
+        #[cfg(feature = "zstd")]
         Format::Zstd => {
             let input = BufReader::with_capacity(INPUT, input);
             let mut reader =
                 zstd::stream::read::Decoder::with_buffer(input).map_err(Stop::Failed)?;
             output.drain(&mut reader)
         }
+        #[cfg(not(all(feature = "gzip", feature = "xz", feature = "zstd")))]
+        other => {
+            let text = format!("built without the feature '{}'", other.name());
+            Err(Stop::Failed(io::Error::new(io::ErrorKind::Unsupported, text)))
+        }
     }
 }
 
+#[cfg(feature = "xz")]
 fn xz_stream() -> Result<liblzma::stream::Stream, liblzma::stream::Error> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(XZ_THREADS_MAX);
     liblzma::stream::MtStreamBuilder::new()
@@ -237,6 +265,7 @@ fn xz_stream() -> Result<liblzma::stream::Stream, liblzma::stream::Error> {
         .decoder()
 }
 
+#[cfg(feature = "gzip")]
 fn gunzip(mut input: BufReader<Counted>, output: &mut Output) -> Result<(), Stop> {
     loop {
         let mut member = flate2::bufread::GzDecoder::new(input);
@@ -255,6 +284,7 @@ fn gunzip(mut input: BufReader<Counted>, output: &mut Output) -> Result<(), Stop
 
 /// The binding's parallel decoder reads one stream. Several concatenated streams are decoded one by
 /// one; zero padding may lie between them.
+#[cfg(feature = "xz")]
 fn unxz(mut input: BufReader<Counted>, output: &mut Output) -> Result<(), Stop> {
     loop {
         let stream = xz_stream().map_err(|error| Stop::Failed(error.into()))?;

@@ -158,7 +158,7 @@ pub struct Entry {
     pub path: Vec<u8>,
     /// Type of the entry.
     pub kind: Kind,
-    /// Its metadata.
+    /// The entry's metadata.
     pub meta: Meta,
 }
 

@@ -56,7 +56,7 @@ pub enum ArchiveError {
         entry: String,
         /// Offset of the header in the uncompressed archive, in bytes.
         offset: u64,
-        /// What is wrong with the header.
+        /// The problem with the header.
         what: String,
     },
     /// A line of a manifest is invalid.
@@ -66,7 +66,7 @@ pub enum ArchiveError {
         name: String,
         /// Number of the line, starting at 1.
         line: u64,
-        /// What is wrong with the line.
+        /// The problem with the line.
         what: String,
     },
     /// An OCI image is damaged or has no suitable content.

@@ -1,6 +1,7 @@
 //! File trees as streams of entries.
 //!
-//! This crate reads tar archives (V7, ustar, PAX, GNU; plain, gzip, xz, zstd; files and pipes),
+//! This crate reads tar archives (V7, ustar, PAX, GNU; files and pipes; plain, and compressed with
+//! gzip, xz and zstd if the features of these names are on),
 //! directories, and manifests in composefs' format as one stream of entries ([`Source`]). It finds
 //! the layers of an OCI image ([`OciImage`]) and writes a stream as a PAX tar ([`TarWriter`]). It
 //! does not depend on XFS; `uxfs import` and `uxfs export` are built on it.
@@ -17,28 +18,35 @@
 //! 4. This crate copies file data at most once, and not at all if the consumer uses
 //!    [`Source::file`] or [`Source::chunk`].
 
+#![warn(missing_docs)]
+
 mod acl;
 mod decode;
 mod dir;
+#[cfg(feature = "oci")]
 mod dump;
 mod entry;
 mod error;
 mod file_data;
 mod header;
 mod input;
+#[cfg(feature = "oci")]
 mod oci;
 mod pax;
 mod source;
 mod sparse;
 mod tar_reader;
 mod tar_writer;
+#[cfg(feature = "oci")]
 mod verity;
 mod window;
 
 pub use dir::{DirOptions, DirSource};
+#[cfg(feature = "oci")]
 pub use dump::DumpSource;
 pub use entry::{Entry, Kind, Meta, SparseMap, Time, Xattrs};
 pub use error::ArchiveError;
+#[cfg(feature = "oci")]
 pub use oci::{OciImage, Platform};
 pub use source::{DataReader, Source, open};
 pub use tar_writer::TarWriter;

@@ -164,4 +164,15 @@ fn sniff(head: &[u8], name: &str) -> Result<Format, ArchiveError> {
         [0x5d, 0, 0, _, _, 0xff, ..] => unsupported("lzma", "xz -dc --format=lzma"),
         _ => Ok(Format::Plain),
     }
+    .and_then(|format| match format.is_built() {
+        true => Ok(format),
+        false => {
+            let what = format!(
+                "is compressed with {0}, which this build does not read (feature '{0}'); \
+                 use: {0} -dc | ... -",
+                format.name()
+            );
+            Err(ArchiveError::NotTar { name: name.into(), what })
+        }
+    })
 }

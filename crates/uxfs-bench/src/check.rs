@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
 use uxfs::{Fs, NewInode, OpenOptions, mkfs};
 
-use crate::host::{self, Scratch, timed, warm, watched};
+use crate::host::{self, Scratch, peak_memory_kib, read_into_cache, timed};
 use crate::{BenchError, Report, Result, Row};
 
 /// The measurement, and where it runs.
@@ -19,20 +19,18 @@ pub struct Options {
     pub files: u32,
     /// A directory on the host file system for that volume.
     pub dir: PathBuf,
-    /// The command `uxfs`.
     pub uxfs: PathBuf,
-    /// Number of rounds.
     pub rounds: u32,
 }
 
 const OWN: &str = "uxfs check";
 const REPAIR: &str = "xfs_repair -n";
-const NOTHING: &str = "reads only";
+const READ_ONLY: &str = "reads only";
 /// Number of files per directory of the volume that is made.
-const EACH: u32 = 1000;
-/// Bytes per file, of which inodes may take a quarter, and everything else of the volume.
+const FILES_PER_DIR: u32 = 1000;
+/// Bytes per file (inodes may take a quarter), and bytes for everything else.
 const FILE_BYTES: u64 = 4096;
-const BESIDES: u64 = 512 << 20;
+const OTHER_BYTES: u64 = 512 << 20;
 
 /// Measures checks; one report per volume. The host caches each volume as far as it fits.
 ///
@@ -55,13 +53,13 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Vec<Repor
 }
 
 fn one(options: &Options, image: &Path, name: String, say: &mut dyn FnMut(&str)) -> Result<Report> {
-    let mut rows = vec![Row::new(OWN, NOTHING), Row::new(REPAIR, NOTHING)];
+    let mut rows = vec![Row::new(OWN, READ_ONLY), Row::new(REPAIR, READ_ONLY)];
     let mut notes = Vec::new();
     if !host::has("xfs_repair") {
         notes.push("xfs_repair is not installed: not measured".to_owned());
         rows.truncate(1);
     }
-    warm(image)?;
+    read_into_cache(image)?;
     for round in 1..=options.rounds {
         say(&format!("{name}, round {round} of {}", options.rounds));
         for row in &mut rows {
@@ -73,7 +71,7 @@ fn one(options: &Options, image: &Path, name: String, say: &mut dyn FnMut(&str))
             command.args(args).arg(image).stdin(Stdio::null());
             let (seconds, memory) = timed(|| {
                 let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-                watched(child.map_err(|e| BenchError::new(&row.name, e))?, &row.name)
+                peak_memory_kib(child.map_err(|e| BenchError::new(&row.name, e))?, &row.name)
             })?;
             row.samples.push(seconds);
             row.memory_kib = row.memory_kib.max(Some(memory));
@@ -85,7 +83,7 @@ fn one(options: &Options, image: &Path, name: String, say: &mut dyn FnMut(&str))
 
 fn make(image: &Path, files: u32) -> Result<()> {
     let fail = |e: uxfs::Error| BenchError::new("filling a volume", e);
-    let size = BESIDES + u64::from(files) * FILE_BYTES;
+    let size = OTHER_BYTES + u64::from(files) * FILE_BYTES;
     let dev = FileDev::open(image, OpenMode::Create(size))
         .map_err(|e| BenchError::new(image.display().to_string(), e))?;
     let layout = mkfs::Layout::new(&mkfs::Options::default(), size)
@@ -95,10 +93,10 @@ fn make(image: &Path, files: u32) -> Result<()> {
     mkfs::write(&layout, &dev, &how).map_err(|e| BenchError::new("mkfs", e))?;
     let dev: Arc<dyn BlockDev> = Arc::new(dev);
     let fs = Fs::open(dev, OpenOptions::default()).map_err(fail)?;
-    for first in (0..files).step_by(EACH as usize) {
+    for first in (0..files).step_by(FILES_PER_DIR as usize) {
         let name = format!("dir{first}");
         let dir = fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o755)).map_err(fail)?;
-        for number in first..files.min(first + EACH) {
+        for number in first..files.min(first + FILES_PER_DIR) {
             let name = format!("file{number}");
             fs.create(dir, name.as_bytes(), &NewInode::file(0o644)).map_err(fail)?;
         }

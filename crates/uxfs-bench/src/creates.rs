@@ -60,11 +60,13 @@ fn in_process(options: &Options, scratch: &Scratch) -> Result<f64> {
     let dev: Arc<dyn BlockDev> = Arc::new(dev);
     let layout = mkfs::Layout::new(&mkfs::Options::default(), SIZE)
         .map_err(|e| BenchError::new("mkfs", e))?;
-    mkfs::write(&layout, &*dev, &mkfs::WriteOptions::default())
-        .map_err(|e| BenchError::new("mkfs", e))?;
-    let mut unjournaled = OpenOptions::default();
-    unjournaled.journal = None;
-    let fs = Fs::open(dev, unjournaled).map_err(fail)?;
+    let mut write_options = mkfs::WriteOptions::default();
+    write_options.in_progress = true;
+    mkfs::write(&layout, &*dev, &write_options).map_err(|e| BenchError::new("mkfs", e))?;
+    // As an import opens a new image: without the log.
+    let mut being_made = OpenOptions::default();
+    being_made.unfinished = true;
+    let fs = Fs::open(dev, being_made).map_err(fail)?;
     let start = Instant::now();
     let root = fs.root();
     // By default fs_mark fills one directory. The names have its length.

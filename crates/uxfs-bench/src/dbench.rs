@@ -16,13 +16,13 @@ use uxfs::format::Ino;
 use uxfs::{Fs, NewInode, WritebackOptions};
 
 use crate::host::{self, Scratch, is_root};
+use crate::in_process::{self, InProcess};
 use crate::kernel::Mounted;
 use crate::loadfile::{self, Op};
-use crate::own::{self, Own};
 use crate::player::{Deltree, Player, Server, new_inode};
-use crate::settings::{DELAYLOG, KERNEL, Setting, of_round};
+use crate::settings::{DELAYLOG, KERNEL, Setting, settings_of_round};
 use crate::table::{Run, Table};
-use crate::traffic::Promise;
+use crate::traffic::Durability;
 use crate::{BenchError, Result};
 
 /// The measurement, and where it runs.
@@ -30,9 +30,7 @@ use crate::{BenchError, Result};
 pub struct Options {
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
-    /// Number of rounds.
     pub rounds: u32,
-    /// Numbers of clients.
     pub clients: Vec<u32>,
     /// The load, in dbench's format.
     pub load: PathBuf,
@@ -54,10 +52,11 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     let ops = loadfile::read(&options.load)?;
     let scratch = Scratch::new(&options.dir)?;
     let mut notes = vec![
-        "log bytes of ext4 are averages that jbd2 tells, its log IOPS are transactions".to_owned(),
-        "what a flush (fsync) named is on stable storage in every row; the rest is at stake".into(),
-        "written data gathers in memory everywhere; before what it stands in is logged, it may lie \
-         there for dirty_expire_centisecs (30 s) more"
+        "log bytes of ext4 are averages from jbd2; its log IOPS are transactions".to_owned(),
+        "files that a flush (fsync) named are on stable storage in every row; the rest can be lost"
+            .into(),
+        "all settings keep written data in memory; its metadata is logged up to \
+         dirty_expire_centisecs (30 s) later"
             .into(),
     ];
     let tools = ["dbench", "mkfs.xfs", "mkfs.ext4", "findmnt"];
@@ -77,14 +76,14 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     for &clients in &options.clients {
         for round in 1..=options.rounds {
             say(&format!("dbench, {clients} clients, round {round} of {}", options.rounds));
-            for (name, setting) in of_round(round, &options.only, with_kernel) {
+            for (name, setting) in settings_of_round(round, &options.only, with_kernel) {
                 let (run, age) = match setting {
                     Setting::Own(word) => {
-                        let journal = own::journal(options.journal, word)?;
+                        let journal = in_process::journal(options.journal, word)?;
                         let age = journal.pipeline.age_max.as_secs() as u32;
                         // As with the kernel, where dbench writes into the page cache.
                         let data = Some(WritebackOptions::default());
-                        let own = Own::new(&scratch, options.size, journal, data)?;
+                        let own = InProcess::new(&scratch, options.size, journal, data)?;
                         let run = in_process(options, clients, &ops, &own);
                         own.done()?;
                         (run?, age)
@@ -97,7 +96,7 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
                         (run?, age)
                     }
                 };
-                table.add(clients, name, Promise::Within(age), run);
+                table.add(clients, name, Durability::Within(age), run);
             }
         }
     }
@@ -116,7 +115,7 @@ struct Stage<'a> {
     worst_ns: AtomicU64,
 }
 
-fn in_process(options: &Options, clients: u32, ops: &[Op], own: &Own) -> Result<Run> {
+fn in_process(options: &Options, clients: u32, ops: &[Op], own: &InProcess) -> Result<Run> {
     let stage = Stage {
         fs: &own.fs,
         ops,
@@ -253,7 +252,6 @@ impl Server for Volume<'_> {
     }
 }
 
-/// Runs the real dbench.
 fn dbench(options: &Options, clients: u32, mounted: &Mounted) -> Result<Run> {
     let fail = |e: std::io::Error| BenchError::new("dbench", e);
     let mut child = Command::new("dbench")

@@ -10,14 +10,13 @@ use uxfs::{Fs, NewInode};
 use uxfs_testkit::Rng;
 
 use crate::host::{self, Scratch, is_root, run};
+use crate::in_process::{self, InProcess};
 use crate::kernel::{Kind, Mounted};
-use crate::own::{self, Own};
-use crate::settings::{DELAYLOG, KERNEL, Setting, of_round};
+use crate::settings::{DELAYLOG, KERNEL, Setting, settings_of_round};
 use crate::table::{Run, Table};
-use crate::traffic::Promise;
+use crate::traffic::Durability;
 use crate::{BenchError, Result};
 
-/// The number of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Files {
     /// This many by each thread.
@@ -50,11 +49,8 @@ impl core::fmt::Display for Files {
 pub struct Options {
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
-    /// Number of rounds.
     pub rounds: u32,
-    /// Numbers of threads.
     pub threads: Vec<u32>,
-    /// The number of files.
     pub files: Files,
     /// Files of 4 KiB, each on stable storage before the next is created (`-S1 -s 4096`), instead
     /// of empty files in memory (`-S0 -s 0`).
@@ -67,7 +63,6 @@ pub struct Options {
     pub journal: uxfs::journal::JournalOptions,
 }
 
-/// Bytes of a durable file.
 const FILE: usize = 4096;
 
 /// Measures creates per second.
@@ -77,8 +72,9 @@ const FILE: usize = 4096;
 pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     let scratch = Scratch::new(&options.dir)?;
     let mut notes = vec![
-        "log bytes of ext4 are averages that jbd2 tells, its log IOPS are transactions".to_owned(),
-        "what is in memory only, uxfs loses with its process, the kernel with the machine".into(),
+        "log bytes of ext4 are averages from jbd2; its log IOPS are transactions".to_owned(),
+        "data in memory only is lost with the process by uxfs, with the machine by the kernel"
+            .into(),
     ];
     let tools = ["fs_mark", "mkfs.xfs", "mkfs.ext4", "findmnt"];
     let with_kernel = is_root() && tools.iter().all(|tool| host::has(tool));
@@ -97,16 +93,16 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     for &threads in &options.threads {
         for round in 1..=options.rounds {
             say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
-            for (name, setting) in of_round(round, &options.only, with_kernel) {
+            for (name, setting) in settings_of_round(round, &options.only, with_kernel) {
                 let (run, age) = match setting {
                     Setting::Own(word) => {
-                        let journal = own::journal(options.journal, word)?;
+                        let journal = in_process::journal(options.journal, word)?;
                         let age = journal.pipeline.age_max.as_secs() as u32;
                         (in_process(options, threads, &scratch, journal)?, age)
                     }
                     Setting::Kernel(kind) => fs_mark(options, threads, &scratch, kind)?,
                 };
-                table.add(threads, name, options.promise(age), run);
+                table.add(threads, name, options.durability(age), run);
             }
         }
     }
@@ -114,8 +110,8 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
 }
 
 impl Options {
-    fn promise(&self, age: u32) -> Promise {
-        if self.durable { Promise::Each } else { Promise::Within(age) }
+    fn durability(&self, age: u32) -> Durability {
+        if self.durable { Durability::Each } else { Durability::Within(age) }
     }
 }
 
@@ -126,7 +122,7 @@ fn in_process(
     journal: uxfs::journal::JournalOptions,
 ) -> Result<Run> {
     let fail = |e: uxfs::Error| BenchError::new("making files", e);
-    let own = Own::new(scratch, options.size, journal, None)?;
+    let own = InProcess::new(scratch, options.size, journal, None)?;
     let fs = &own.fs;
     let ready = Barrier::new(threads as usize + 1);
     let (before, start, during) = std::thread::scope(|scope| {
@@ -190,16 +186,15 @@ pub fn file_name(number: u32, rng: &mut Rng) -> String {
     name
 }
 
-/// Runs the real fs_mark.
 fn fs_mark(options: &Options, threads: u32, scratch: &Scratch, kind: Kind) -> Result<(Run, u32)> {
     let mounted = Mounted::new(kind, scratch, options.size)?;
     let age = mounted.age();
-    let run = fs_mark_in(options, threads, scratch, &mounted);
+    let run = fs_mark_mounted(options, threads, scratch, &mounted);
     mounted.done()?;
     Ok((run?, age))
 }
 
-fn fs_mark_in(
+fn fs_mark_mounted(
     options: &Options,
     threads: u32,
     scratch: &Scratch,
@@ -207,7 +202,7 @@ fn fs_mark_in(
 ) -> Result<Run> {
     let before = mounted.traffic()?;
     let files = options.files.each(threads);
-    let rate = marked(scratch, &mounted.dir, threads, files, options.durable)?;
+    let rate = run_fs_mark(scratch, &mounted.dir, threads, files, options.durable)?;
     let during = mounted.traffic()? - before;
     mounted.sync()?;
     let all = mounted.traffic()? - before;
@@ -216,7 +211,7 @@ fn fs_mark_in(
 }
 
 /// Runs fs_mark in a directory. Returns files per second.
-pub(crate) fn marked(
+pub(crate) fn run_fs_mark(
     scratch: &Scratch,
     dir: &Path,
     threads: u32,

@@ -19,7 +19,7 @@ pub struct Scratch {
 
 /// The shell's script, with the directory as `$1`. Processes that still use the mount may take a
 /// moment to end.
-const TIDY: &str = r#"
+const CLEANUP_SCRIPT: &str = r#"
     trap '' INT TERM HUP
     cat >/dev/null
     if [ "$(id -u)" = 0 ]; then
@@ -46,7 +46,7 @@ impl Scratch {
         // /proc/self/mounts shows the whole path.
         let path = path.canonicalize().map_err(failed)?;
         let guard = Command::new("sh")
-            .args(["-c", TIDY, "sh"])
+            .args(["-c", CLEANUP_SCRIPT, "sh"])
             .arg(&path)
             .process_group(0)
             .stdin(Stdio::piped())
@@ -56,7 +56,6 @@ impl Scratch {
         Ok(Self { path, guard })
     }
 
-    /// Path of a file in it.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -74,12 +73,10 @@ impl Drop for Scratch {
     }
 }
 
-/// May this process mount?
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Is there such a program?
 pub fn has(program: &str) -> bool {
     found(program).is_some()
 }
@@ -113,14 +110,13 @@ pub(crate) fn run(program: &str, args: &[&dyn AsRef<std::ffi::OsStr>]) -> Result
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Makes one file durable.
 pub(crate) fn sync(path: &Path) -> Result<()> {
     let synced = File::open(path).and_then(|f| f.sync_all());
     synced.map_err(|e| BenchError::new(format!("syncing {}", path.display()), e))
 }
 
 /// Drops the host's cache of one file.
-pub(crate) fn forget(path: &Path) -> Result<()> {
+pub(crate) fn drop_from_cache(path: &Path) -> Result<()> {
     let file = File::open(path).map_err(|e| BenchError::new(path.display().to_string(), e))?;
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)
         .map_err(|e| BenchError::new(path.display().to_string(), e))
@@ -129,13 +125,13 @@ pub(crate) fn forget(path: &Path) -> Result<()> {
 /// Makes the file system of a directory durable, and no other.
 ///
 /// # Errors
-/// Those of the system.
+/// An error of the system.
 pub fn sync_fs(dir: &Path) -> std::io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(dir)?)?)
 }
 
 /// Reads a whole file, so that the host caches it.
-pub(crate) fn warm(path: &Path) -> Result<u64> {
+pub(crate) fn read_into_cache(path: &Path) -> Result<u64> {
     let mut file = File::open(path).map_err(|e| BenchError::new(path.display().to_string(), e))?;
     drain(&mut file).map_err(|e| BenchError::new(path.display().to_string(), e))
 }
@@ -158,7 +154,7 @@ pub(crate) fn timed<R>(f: impl FnOnce() -> Result<R>) -> Result<(f64, R)> {
 }
 
 /// Runs a child to its end and returns its largest resident memory in KiB.
-pub(crate) fn watched(mut child: Child, what: &str) -> Result<u64> {
+pub(crate) fn peak_memory_kib(mut child: Child, what: &str) -> Result<u64> {
     let status_file = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     loop {

@@ -4,7 +4,10 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::host::{self, Scratch, drain, forget, is_root, run, sync, timed, warm, watched};
+use crate::host::{
+    self, Scratch, drain, drop_from_cache, is_root, peak_memory_kib, read_into_cache, run, sync,
+    timed,
+};
 use crate::{BenchError, Report, Result, Row};
 
 /// The measurement, and where it runs.
@@ -16,9 +19,7 @@ pub struct Options {
     pub dir: PathBuf,
     /// The command `uxfs`, run as a process of its own.
     pub uxfs: PathBuf,
-    /// Number of rounds.
     pub rounds: u32,
-    /// Size of the images in bytes.
     pub size: u64,
 }
 
@@ -34,7 +35,7 @@ const FLOOR: &str = "floor (copy of the tarball)";
 /// If a step fails.
 pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Vec<Report>> {
     let scratch = Scratch::new(&options.dir)?;
-    warm(&options.tar)?;
+    read_into_cache(&options.tar)?;
     let mut reports = vec![imports(options, &scratch, say)?];
     if is_root() {
         reports.push(exports(options, &scratch, say)?);
@@ -59,7 +60,7 @@ fn imports(options: &Options, scratch: &Scratch, say: &mut dyn FnMut(&str)) -> R
         rows[0].memory_kib = rows[0].memory_kib.max(Some(memory));
         if with_root {
             clean(&[&kernel])?;
-            rows[1].samples.push(timed(|| roots_way(options, scratch, &kernel))?.0);
+            rows[1].samples.push(timed(|| import_as_root(options, scratch, &kernel))?.0);
         }
         clean(&[&copy])?;
         let (seconds, ()) = timed(|| {
@@ -101,7 +102,7 @@ pub fn durable(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Report> {
     const END: &str = "on stable storage at the end; a cut before leaves nothing";
     const EACH: &str = "on stable storage at the end; a cut before leaves what was done by then";
     let scratch = Scratch::new(&options.dir)?;
-    warm(&options.tar)?;
+    read_into_cache(&options.tar)?;
     let mut rows = vec![Row::new(PLAIN, END), Row::new(DURABLE, EACH)];
     let image = scratch.file("uxfs.img");
     for round in 1..=options.rounds {
@@ -128,12 +129,12 @@ fn uxfs_import(options: &Options, image: &Path, how: &[&str]) -> Result<u64> {
         .stdout(Stdio::null())
         .spawn()
         .map_err(|e| BenchError::new("uxfs import", e))?;
-    let peak = watched(child, "uxfs import")?;
+    let peak = peak_memory_kib(child, "uxfs import")?;
     sync(image)?;
     Ok(peak)
 }
 
-fn roots_way(options: &Options, scratch: &Scratch, image: &Path) -> Result<()> {
+fn import_as_root(options: &Options, scratch: &Scratch, image: &Path) -> Result<()> {
     let file = std::fs::File::create(image).and_then(|f| f.set_len(options.size));
     file.map_err(|e| BenchError::new(image.display().to_string(), e))?;
     run("mkfs.xfs", &[&"-q", &image])?;
@@ -152,13 +153,13 @@ fn exports(options: &Options, scratch: &Scratch, say: &mut dyn FnMut(&str)) -> R
     let image = scratch.file("kernel.img");
     for round in 1..=options.rounds {
         say(&format!("export, round {round} of {}", options.rounds));
-        forget(&image)?;
+        drop_from_cache(&image)?;
         let (seconds, bytes) = timed(|| {
             let mut command = Command::new(&options.uxfs);
             piped(command.arg("export").arg(&image), "uxfs export")
         })?;
         rows[0].samples.push(seconds);
-        forget(&image)?;
+        drop_from_cache(&image)?;
         run("mount", &[&"-o", &"loop,ro", &image, &scratch.mnt()])?;
         let timed = timed(|| {
             let mut command = Command::new("tar");

@@ -10,11 +10,8 @@ use crate::{BenchError, Result};
 /// A file system of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// XFS.
     Xfs,
-    /// ext4.
     Ext4,
-    /// btrfs.
     Btrfs,
 }
 
@@ -37,7 +34,6 @@ const EXT4_BLOCK: u64 = 4096;
 pub struct Mounted {
     kind: Kind,
     image: PathBuf,
-    /// The mount point.
     pub dir: PathBuf,
     /// Name of the loop device, such as `loop0`.
     dev: String,
@@ -135,7 +131,6 @@ impl Mounted {
         Ok(Traffic { writes, bytes, log_writes, log_bytes, flushes })
     }
 
-    /// Writes and bytes of the log.
     fn xfs_log(&self) -> Result<(u64, u64)> {
         let stats = read(&format!("/sys/fs/xfs/{}/stats/stats", self.dev))?;
         let line = stats.lines().find_map(|l| l.strip_prefix("log "));

@@ -13,10 +13,10 @@ pub mod dbench;
 pub mod fs_mark;
 mod host;
 pub mod import;
+mod in_process;
 mod kernel;
 pub mod loadfile;
 pub mod mount;
-mod own;
 pub mod player;
 pub mod recovery;
 mod report;
@@ -28,15 +28,13 @@ pub use host::{Scratch, has, is_root, sync_fs};
 pub use kernel::{Kind, Mounted};
 pub use report::{Report, Row};
 pub use table::{Line, Run, Table};
-pub use traffic::{Promise, Traffic, at_stake};
+pub use traffic::{Durability, Traffic, crash_cost};
 
 /// The error of a benchmark that could not run.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct BenchError {
-    /// The attempted step.
     pub what: String,
-    /// The reason of the failure.
     pub why: String,
 }
 
@@ -46,5 +44,4 @@ impl BenchError {
     }
 }
 
-/// The result of a benchmark.
 pub type Result<T> = core::result::Result<T, BenchError>;

@@ -15,10 +15,8 @@ pub type Name = Vec<Box<[u8]>>;
 /// The number of an open file in a load file.
 pub type Handle = u32;
 
-/// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// The file must exist.
     Open,
     /// The file is created if it does not exist.
     Create,
@@ -31,42 +29,27 @@ pub enum Disposition {
 pub enum Op {
     /// Opens or makes a file, or a directory.
     Open {
-        /// Where it is.
         name: Name,
-        /// It is a directory.
         directory: bool,
         /// What happens if it exists or not.
         how: Disposition,
-        /// Its number from here on.
         handle: Handle,
     },
-    /// Closes a file.
     Close(Handle),
-    /// Reads.
     Read {
-        /// From this file.
         handle: Handle,
-        /// From this byte on.
         offset: u64,
-        /// So many bytes.
         len: u32,
     },
-    /// Writes.
     Write {
-        /// Into this file.
         handle: Handle,
-        /// From this byte on.
         offset: u64,
-        /// So many bytes.
         len: u32,
     },
     /// `fsync`.
     Flush(Handle),
-    /// Removes a file.
     Unlink(Name),
-    /// Renames a file.
     Rename(Name, Name),
-    /// Makes a directory.
     Mkdir(Name),
     /// Takes a directory and all below it away.
     Deltree(Name),
@@ -76,7 +59,6 @@ pub enum Op {
     QueryFile(Handle),
     /// `statfs`.
     QueryFs,
-    /// Sets the times.
     SetFile(Handle),
     /// Lists the directory that a pattern lies in.
     Find(Name),

@@ -40,27 +40,21 @@ pub enum Call {
 
 /// The file server of one client.
 pub trait Server {
-    /// A directory.
     type Dir;
-    /// An open file.
     type File;
 
     /// How [`Op::Deltree`] resolves its name.
     const DELTREE: Deltree;
 
-    /// The volume.
     fn fs(&self) -> &Fs;
 
-    /// The client's own directory.
     fn home(&self) -> Self::Dir;
 
     /// The directory `name` in `parent`, whose inode is `ino`.
     fn subdir(&self, parent: &Self::Dir, name: &[u8], ino: Ino) -> Self::Dir;
 
-    /// The inode of a directory.
     fn dir_ino(dir: &Self::Dir) -> Ino;
 
-    /// The inode of an open file.
     fn file_ino(file: &Self::File) -> Ino;
 
     /// The last part of a name, as it is passed to the file system.
@@ -68,7 +62,6 @@ pub trait Server {
         part.to_vec()
     }
 
-    /// Precedes a call.
     fn before(&self, _call: Call) {}
 
     /// `name` in `dir` is about to change its meaning or its content.
@@ -121,7 +114,6 @@ pub fn new_inode(directory: bool) -> NewInode {
 
 /// One client of a [`Server`], with its open files.
 pub struct Player<S: Server> {
-    /// The server.
     pub server: S,
     open: FxHashMap<Handle, S::File>,
 }
@@ -274,7 +266,7 @@ impl<S: Server> Player<S> {
         Ok((self.walk(above)?, S::last_name(last)))
     }
 
-    /// The same for an existing name, whose case is ignored.
+    /// The same for an existing name, ignoring case.
     fn find(&self, name: &[Box<[u8]>]) -> Result<(S::Dir, Vec<u8>)> {
         let (dir, last) = self.parent(name)?;
         self.server.before(Call::Lookup);

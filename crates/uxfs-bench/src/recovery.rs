@@ -7,7 +7,7 @@ use std::sync::Arc;
 use uxfs::disk::{FileDev, OpenMode};
 use uxfs::{Fs, OpenOptions};
 
-use crate::host::{self, Scratch, forget, is_root, run, sync, timed, warm};
+use crate::host::{self, Scratch, drop_from_cache, is_root, read_into_cache, run, sync, timed};
 use crate::kernel::{Kind, Mounted};
 use crate::{BenchError, Report, Result, Row};
 
@@ -16,7 +16,6 @@ use crate::{BenchError, Report, Result, Row};
 pub struct Options {
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
-    /// Number of rounds.
     pub rounds: u32,
     /// Number of files whose creates are in the log.
     pub files: u32,
@@ -26,7 +25,7 @@ pub struct Options {
 
 const OWN: &str = "uxfs, open";
 const KERNEL: &str = "kernel xfs, mount";
-const HOME: &str = "nothing: what was logged is home";
+const IN_PLACE: &str = "nothing: everything logged is written in place";
 
 /// Measures recovery.
 ///
@@ -39,8 +38,8 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Report> {
         return Err(BenchError::new("recovery", why));
     }
     let scratch = Scratch::new(&options.dir)?;
-    let mut own = Row::new(OWN, HOME);
-    let mut kernel = Row::new(KERNEL, HOME);
+    let mut own = Row::new(OWN, IN_PLACE);
+    let mut kernel = Row::new(KERNEL, IN_PLACE);
     let mut notes = Vec::new();
     say(&format!("the kernel logs {} creates and is stopped", options.files));
     let dirty = dirty_image(options, &scratch)?;
@@ -80,8 +79,8 @@ fn fresh_copy(from: &Path, to: &Path) -> Result<()> {
     run("cp", &[&"--sparse=always", &from, &to])?;
     sync(to)?;
     // Both read from the host's cache: the replay is measured.
-    forget(to)?;
-    warm(to).map(|_| ())
+    drop_from_cache(to)?;
+    read_into_cache(to).map(|_| ())
 }
 
 fn mount(scratch: &Scratch, image: &Path) -> Result<()> {
@@ -96,7 +95,7 @@ fn open(image: &Path) -> Result<String> {
     let dev = FileDev::open(image, OpenMode::Write)
         .map_err(|e| BenchError::new(image.display().to_string(), e))?;
     let mut options = OpenOptions::default();
-    options.journal = Some(uxfs::journal::JournalOptions::default());
+    options.journal = uxfs::journal::JournalOptions::default();
     let fs = Fs::open(Arc::new(dev), options).map_err(fail)?;
     let inodes = fs.inode_counts();
     fs.close().map_err(fail)?;

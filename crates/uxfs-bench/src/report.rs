@@ -5,18 +5,15 @@ use core::fmt;
 /// A measured row: its samples and their durability.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The name of the measurement.
     pub name: String,
-    /// One figure per round.
     pub samples: Vec<f64>,
     /// What a power cut right after it would cost.
     pub durability: &'static str,
-    /// Largest resident memory in KiB, where it was watched.
+    /// Largest resident memory in KiB, if it was measured.
     pub memory_kib: Option<u64>,
 }
 
 impl Row {
-    /// A row without samples.
     pub fn new(name: impl Into<String>, durability: &'static str) -> Self {
         Self { name: name.into(), samples: Vec::new(), durability, memory_kib: None }
     }
@@ -34,10 +31,8 @@ impl Row {
     }
 }
 
-/// All rows of a benchmark.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What was done.
     pub title: String,
     /// Unit of the figures, such as `s`.
     pub unit: &'static str,
@@ -56,7 +51,6 @@ impl Report {
         (base > 0.0).then(|| row.median() / base)
     }
 
-    /// The report as JSON.
     pub fn json(&self) -> serde_json::Value {
         let rows: Vec<serde_json::Value> = self
             .rows

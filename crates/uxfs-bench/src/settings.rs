@@ -2,7 +2,6 @@
 
 use crate::kernel::Kind;
 
-/// A setting.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Setting {
     /// In process, with this option.
@@ -26,7 +25,7 @@ const SETTINGS: [(&str, Setting); 4] = [
 
 /// The order of a round, counted from 1: every other round runs in reverse, so that what a run
 /// leaves to the disk and changes of the machine affect all alike.
-pub(crate) fn in_turn<T, const N: usize>(round: u32, mut all: [T; N]) -> [T; N] {
+pub(crate) fn alternating<T, const N: usize>(round: u32, mut all: [T; N]) -> [T; N] {
     if round.is_multiple_of(2) {
         all.reverse();
     }
@@ -35,7 +34,7 @@ pub(crate) fn in_turn<T, const N: usize>(round: u32, mut all: [T; N]) -> [T; N] 
 
 /// The settings to measure in a round: those whose name contains `only`, and the kernel's only if
 /// they can be measured.
-pub(crate) fn of_round(
+pub(crate) fn settings_of_round(
     round: u32,
     only: &str,
     with_kernel: bool,
@@ -43,7 +42,7 @@ pub(crate) fn of_round(
     let wanted = move |(name, setting): &(&'static str, Setting)| {
         name.contains(only) && (with_kernel || matches!(setting, Setting::Own(_)))
     };
-    in_turn(round, SETTINGS).into_iter().filter(wanted)
+    alternating(round, SETTINGS).into_iter().filter(wanted)
 }
 
 #[cfg(test)]
@@ -51,17 +50,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rounds_go_there_and_back() {
+    fn every_other_round_is_reversed() {
         assert_eq!(
-            [1, 2, 3].map(|round| in_turn(round, ["a", "b"])),
+            [1, 2, 3].map(|round| alternating(round, ["a", "b"])),
             [["a", "b"], ["b", "a"], ["a", "b"]]
         );
     }
 
     #[test]
-    fn what_is_not_wanted_is_left_out() {
+    fn only_the_wanted_settings_are_measured() {
         let names = |round, only, with_kernel| -> Vec<&str> {
-            of_round(round, only, with_kernel).map(|(name, _)| name).collect()
+            settings_of_round(round, only, with_kernel).map(|(name, _)| name).collect()
         };
         assert_eq!(names(2, "xfs", true), [KERNEL, NODELAYLOG, DELAYLOG]);
         assert_eq!(names(1, "", false), [DELAYLOG, NODELAYLOG]);

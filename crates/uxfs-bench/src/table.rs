@@ -3,18 +3,15 @@
 
 use core::fmt;
 
-use crate::traffic::{Promise, Traffic, at_stake};
+use crate::traffic::{Durability, Traffic, crash_cost};
 
-/// The result of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
     /// The figure that the table shows.
     pub rate: f64,
     /// The longest step, in milliseconds, if it was measured.
     pub worst_ms: Option<f64>,
-    /// Its duration in seconds.
     pub seconds: f64,
-    /// Steps done.
     pub steps: u64,
     /// The traffic to the device meanwhile.
     pub during: Traffic,
@@ -27,11 +24,8 @@ pub struct Run {
 pub struct Line {
     /// Threads or clients.
     pub threads: u32,
-    /// The setting.
     pub name: &'static str,
-    /// Its durability.
-    pub promise: Promise,
-    /// One run per round.
+    pub durability: Durability,
     pub runs: Vec<Run>,
 }
 
@@ -45,7 +39,6 @@ impl Line {
         self.median(|run| run.rate)
     }
 
-    /// Bytes of the log per step.
     pub fn log_bytes_per_step(&self) -> f64 {
         self.median(|run| run.all.log_bytes as f64 / run.steps.max(1) as f64)
     }
@@ -61,35 +54,31 @@ impl Line {
     }
 
     /// The cost of a crash at the end.
-    pub fn stake(&self) -> String {
+    pub fn crash_cost(&self) -> String {
         // The median round stands for all.
         let rate = self.rate();
         let off = |run: &&Run| (run.rate - rate).abs();
         let middle = self.runs.iter().min_by(|a, b| off(a).total_cmp(&off(b)));
-        middle
-            .map_or_else(String::new, |run| at_stake(self.promise, run.steps, run.during, run.all))
+        middle.map_or_else(String::new, |run| {
+            crash_cost(self.durability, run.steps, run.during, run.all)
+        })
     }
 }
 
-/// The median.
 fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     let middle = |at: usize| all.get(at).copied().unwrap_or(0.0);
     f64::midpoint(middle(all.len() / 2), middle(all.len().saturating_sub(1) / 2))
 }
 
-/// The table.
 #[derive(Clone, Debug)]
 pub struct Table {
-    /// The title.
     pub title: String,
     /// The axis that lines differ in, apart from their setting: `threads` or `clients`.
     pub axis: &'static str,
     /// Unit of the rates.
     pub unit: &'static str,
-    /// The name of a step.
     pub step: &'static str,
-    /// The lines.
     pub lines: Vec<Line>,
     /// The setting that the others are compared with.
     pub base: &'static str,
@@ -99,11 +88,11 @@ pub struct Table {
 
 impl Table {
     /// Adds a run to the line of a setting, and creates the line if it is missing.
-    pub fn add(&mut self, threads: u32, name: &'static str, promise: Promise, run: Run) {
+    pub fn add(&mut self, threads: u32, name: &'static str, durability: Durability, run: Run) {
         let same = |line: &&mut Line| line.threads == threads && line.name == name;
         match self.lines.iter_mut().find(same) {
             Some(line) => line.runs.push(run),
-            None => self.lines.push(Line { threads, name, promise, runs: vec![run] }),
+            None => self.lines.push(Line { threads, name, durability, runs: vec![run] }),
         }
     }
 
@@ -123,7 +112,6 @@ impl Table {
         (!ratios.is_empty()).then(|| median(ratios))
     }
 
-    /// The table as JSON.
     pub fn json(&self) -> serde_json::Value {
         let lines: Vec<serde_json::Value> = self
             .lines
@@ -145,7 +133,7 @@ impl Table {
                     "device_mb_per_s":
                         line.median(|run| run.during.bytes as f64 / run.seconds / 1e6),
                     "flushes_per_s": line.median(|run| run.during.flushes as f64 / run.seconds),
-                    "a_crash_could_cost": line.stake(),
+                    "a_crash_could_cost": line.crash_cost(),
                 })
             })
             .collect();
@@ -209,7 +197,7 @@ impl fmt::Display for Table {
                 line.log_bytes_per_step(),
                 line.log_iops(),
                 line.log_mb(),
-                line.stake(),
+                line.crash_cost(),
             )?;
         }
         writeln!(
@@ -230,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_round_does_to_both_sides_is_no_difference() {
+    fn a_change_that_affects_both_sides_of_a_round_cancels_out() {
         let during = Traffic::default();
         let run = |rate| Run { rate, worst_ms: None, seconds: 1.0, steps: 1, during, all: during };
         let (axis, unit, step) = ("threads", "/s", "create");
@@ -245,8 +233,8 @@ mod tests {
         };
         for (ours, theirs) in [(10.0, 5.0), (100.0, 50.0), (12.0, 6.0), (30.0, 10.0), (80.0, 20.0)]
         {
-            table.add(1, "ours", Promise::Each, run(ours));
-            table.add(1, "theirs", Promise::Each, run(theirs));
+            table.add(1, "ours", Durability::Each, run(ours));
+            table.add(1, "theirs", Durability::Each, run(theirs));
         }
         // Without the base, the first line is the base.
         assert_eq!(table.ratio(&table.lines[1]), Some(0.5));
@@ -255,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_compared_with_those_of_as_many_threads() {
+    fn lines_are_compared_at_the_same_number_of_threads() {
         let mut table = Table {
             title: "creates".into(),
             axis: "threads",
@@ -269,11 +257,11 @@ mod tests {
             let during = Traffic { log_bytes, log_writes: 10, flushes: 2, ..Traffic::default() };
             Run { rate, worst_ms: None, seconds: 2.0, steps: 100, during, all: during }
         };
-        let promise = Promise::Within(30);
+        let durability = Durability::Within(30);
         for (threads, rate) in [(1, 10.0), (2, 40.0)] {
-            table.add(threads, "ours", promise, run(4.0 * rate, 1000));
-            table.add(threads, "kernel", promise, run(rate, 3000));
-            table.add(threads, "ours", promise, run(4.0 * rate, 1000));
+            table.add(threads, "ours", durability, run(4.0 * rate, 1000));
+            table.add(threads, "kernel", durability, run(rate, 3000));
+            table.add(threads, "ours", durability, run(4.0 * rate, 1000));
         }
         assert_eq!(table.lines.len(), 4);
         assert_eq!(table.ratio(&table.lines[2]), Some(4.0));

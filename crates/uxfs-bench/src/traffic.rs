@@ -5,7 +5,6 @@ use core::ops::Sub;
 /// Writes and flushes of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
-    /// All writes.
     pub writes: u64,
     /// Their bytes.
     pub bytes: u64,
@@ -33,7 +32,7 @@ impl Sub for Traffic {
 
 /// The durability of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Promise {
+pub enum Durability {
     /// Each step is on stable storage when it returns.
     Each,
     /// Steps are on stable storage after this many seconds.
@@ -44,15 +43,15 @@ pub enum Promise {
 
 /// What a crash after `steps` steps would cost, in words. `during` is the traffic while they ran,
 /// `all` includes a sync afterwards.
-pub fn at_stake(promise: Promise, steps: u64, during: Traffic, all: Traffic) -> String {
-    match promise {
-        Promise::Each if during.flushes > 0 => {
+pub fn crash_cost(durability: Durability, steps: u64, during: Traffic, all: Traffic) -> String {
+    match durability {
+        Durability::Each if during.flushes > 0 => {
             let each = steps as f64 / during.flushes as f64;
             format!("nothing that had returned ({each:.1} files a flush)")
         }
-        Promise::Each => "everything: nothing was flushed".into(),
-        Promise::Nothing => "everything: it is kept nowhere".into(),
-        Promise::Within(seconds) => {
+        Durability::Each => "everything: nothing was flushed".into(),
+        Durability::Nothing => "everything: no storage behind it".into(),
+        Durability::Within(seconds) => {
             let logged = during.log_bytes as f64 / all.log_bytes.max(1) as f64;
             let left = (steps as f64 * (1.0 - logged.min(1.0))).round();
             let percent = 100.0 * left / steps.max(1) as f64;
@@ -70,13 +69,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_follow_from_what_was_flushed() {
+    fn the_crash_cost_follows_from_the_flushes() {
         let at = |log_bytes, flushes| Traffic { log_bytes, flushes, ..Traffic::default() };
-        let each = at_stake(Promise::Each, 100, at(10, 50), at(10, 50));
+        let each = crash_cost(Durability::Each, 100, at(10, 50), at(10, 50));
         assert!(each.starts_with("nothing") && each.contains("2.0 files"));
-        assert!(at_stake(Promise::Each, 100, at(10, 0), at(10, 1)).starts_with("everything"));
-        let some = at_stake(Promise::Within(30), 1000, at(75, 3), at(100, 4));
+        assert!(crash_cost(Durability::Each, 100, at(10, 0), at(10, 1)).starts_with("everything"));
+        let some = crash_cost(Durability::Within(30), 1000, at(75, 3), at(100, 4));
         assert_eq!(some, "the last 250 (25 %), of at most 30 s");
-        assert!(at_stake(Promise::Within(30), 1000, at(75, 0), at(100, 1)).contains("not flushed"));
+        assert!(
+            crash_cost(Durability::Within(30), 1000, at(75, 0), at(100, 1)).contains("not flushed")
+        );
     }
 }

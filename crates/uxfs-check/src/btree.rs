@@ -6,11 +6,11 @@
 //! 3. The walk checks the order of records; the visitor checks their content.
 
 use rustc_hash::FxHashSet;
-use uxfs_format::btree::{LEVEL_OFFSET, MAX_LEVELS, NUMRECS_OFFSET, TreeKind};
+use uxfs_format::btree::{self, MAX_LEVELS, TreeKind};
 use uxfs_format::verify::{self, BufKind, Owner};
 use uxfs_format::{AgBlock, AgNo, Extent, FsBlock, Lsn};
 
-use crate::bytes::{be16, be32, be64};
+use crate::bytes::{be16, be32, be64, put32, put64};
 use crate::code;
 use crate::ctx::Ctx;
 use crate::finding::Place;
@@ -57,13 +57,13 @@ fn low_key(kind: TreeKind, record: &[u8]) -> Key {
         }
         TreeKind::Bmap => {
             let offset = be64(record, 0) >> 9 & ((1 << 54) - 1);
-            key[..8].copy_from_slice(&offset.to_be_bytes());
+            put64(&mut key, 0, offset);
         }
         TreeKind::Rmap => {
             key[..4].copy_from_slice(&record[..4]);
             key[4..12].copy_from_slice(&record[8..16]);
             let offset = be64(record, 16) & !RMAP_UNWRITTEN;
-            key[12..].copy_from_slice(&offset.to_be_bytes());
+            put64(&mut key, 12, offset);
         }
     }
     key
@@ -75,11 +75,11 @@ fn high_key(kind: TreeKind, record: &[u8]) -> Key {
     if kind == TreeKind::Rmap {
         let more = be32(record, 4).saturating_sub(1);
         let start = be32(record, 0).wrapping_add(more);
-        key[..4].copy_from_slice(&start.to_be_bytes());
+        put32(&mut key, 0, start);
         let (owner, offset) = (be64(record, 8), be64(record, 16) & !RMAP_UNWRITTEN);
         if owner >> 63 == 0 && offset & 1 << 62 == 0 {
             let end = offset.wrapping_add(more.into());
-            key[12..].copy_from_slice(&end.to_be_bytes());
+            put64(&mut key, 12, end);
         }
     }
     key
@@ -91,7 +91,7 @@ fn without_unwritten(stored: &[u8]) -> Key {
     let mut key = [0; KEY_MAX];
     key.copy_from_slice(stored);
     let offset = be64(stored, 12) & !RMAP_UNWRITTEN;
-    key[12..].copy_from_slice(&offset.to_be_bytes());
+    put64(&mut key, 12, offset);
     key
 }
 
@@ -231,7 +231,7 @@ impl<'w, 'a> Walk<'w, 'a> {
             ctx.find(code::BTREE_OWNER, place, format!("{}: {}", self.name(), e.detail));
             return None;
         }
-        let seen = usize::from(be16(&block, LEVEL_OFFSET));
+        let seen = usize::from(btree::LEVEL.get(&block));
         if seen != level {
             let message = format!("{} has level {seen}, expected {level}", self.name());
             ctx.find(code::BTREE_LEVEL, place, message);
@@ -277,7 +277,7 @@ impl<'w, 'a> Walk<'w, 'a> {
         let place = self.place_of(fsb);
         self.blocks.push(fsb);
         self.siblings(ptr, level, &block, &place);
-        let count = usize::from(be16(&block, NUMRECS_OFFSET));
+        let count = usize::from(btree::NUMRECS.get(&block));
         let max = match level {
             0 => self.kind.max_leaf(block.len()),
             _ => self.kind.max_node(block.len()),

@@ -90,7 +90,8 @@ fn free_tree(
 fn decode(ctx: &Ctx<'_>, record: &[u8]) -> InodeChunk {
     let (start, free) = (AgIno(be32(record, 0)), be64(record, 8));
     if ctx.geo.has_sparse() {
-        let [count, freecount] = be16(record, 6).to_be_bytes();
+        let counts = be16(record, 6);
+        let (count, freecount) = ((counts >> 8) as u8, counts as u8);
         return InodeChunk { start, holemask: be16(record, 4), count, freecount, free };
     }
     let freecount = u8::try_from(be32(record, 4)).unwrap_or(u8::MAX);

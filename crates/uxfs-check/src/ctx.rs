@@ -10,6 +10,7 @@ use uxfs_disk::BlockDev;
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{Daddr, FsBlock, Geometry, Lsn};
 
+use crate::bytes::be64;
 use crate::code::{self, Code};
 use crate::finding::{Finding, Place};
 use crate::options::CheckOptions;
@@ -54,7 +55,7 @@ impl<'a> Ctx<'a> {
             primary: true,
             options,
             log_head: None,
-            seed: u64::from_le_bytes(seed),
+            seed: be64(&seed, 0),
             findings: Mutex::default(),
             left_out: AtomicU64::new(0),
             incomplete: AtomicBool::new(false),

@@ -26,6 +26,8 @@
 //! assert_eq!(error.exit_code(), 8);
 //! ```
 
+#![warn(missing_docs)]
+
 mod btree;
 mod bytes;
 mod chunks;

@@ -9,7 +9,7 @@ use uxfs_format::log::{self, RecordHeader};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{BASIC_BLOCK, Daddr, Geometry, Lsn, crc};
 
-use crate::bytes::{be32, be64};
+use crate::bytes::{be32, be64, le32};
 use crate::code::{self, Code};
 use crate::options::Replay;
 use crate::report::LogState;
@@ -211,7 +211,7 @@ fn last_record(
         find(code::LOG_DIRTY, "it holds changes that are not on the volume yet");
         return;
     }
-    let stored = u32::from_le_bytes([raw[CRC], raw[CRC + 1], raw[CRC + 2], raw[CRC + 3]]);
+    let stored = le32(raw, CRC);
     // The record that mkfs writes has no checksum.
     if stored == 0 {
         return;

@@ -47,7 +47,7 @@ fn overlaps(
     sharing: &mut FxHashSet<Ino>,
 ) {
     let reflink = ctx.geo.has_reflink();
-    // The claims that extend farthest: among all, and among those that cannot share.
+    // The claims that extend farthest: among all, and among claims that cannot share.
     let (mut any, mut alone): (Option<Claim>, Option<Claim>) = (None, None);
     let leak = |from: u64, to: u64| {
         if from < to && complete {

@@ -177,17 +177,22 @@ enum Verb {
     Cowextsize(OnVolume<cmd::extsize::CowOptions>),
     Xattr(OnVolume<cmd::xattr::Options>),
     Label(OnVolume<cmd::label::Options>),
+    Relabel(OnVolume<cmd::relabel::Options>),
     Info(OnVolume<cmd::info::Options>),
     Check(OnVolume<cmd::check::Options>),
     Resize(OnVolume<cmd::resize::Options>),
+    Disk(cmd::disk::Options),
     Log(OnVolume<cmd::log::Options>),
     Stats(OnVolume<cmd::stats::Options>),
     Status(cmd::status::Options),
     Sync(cmd::sync::Options),
+    #[cfg(feature = "bench")]
     Bench(Logged<cmd::bench::Options>),
     Mount(OnVolumeOwnO<cmd::mount::Options>),
     Umount(cmd::umount::Options),
+    #[cfg(feature = "crash")]
     Crash(cmd::crash::Options),
+    #[cfg(feature = "lab")]
     Lab(cmd::lab::Options),
     Completions(cmd::completions::Options),
     Man(cmd::man::Options),
@@ -315,6 +320,7 @@ impl Cli {
             Verb::Cowextsize(o) => &o.volume,
             Verb::Xattr(o) => &o.volume,
             Verb::Label(o) => &o.volume,
+            Verb::Relabel(o) => &o.volume,
             Verb::Info(o) => &o.volume,
             Verb::Check(o) => &o.volume,
             Verb::Resize(o) => &o.volume,
@@ -377,19 +383,26 @@ impl Cli {
             }
             Verb::Xattr(o) => with("xattr", o.own.json(), &|s, i| cmd::xattr::run(&o.own, s, i)),
             Verb::Label(o) => with("label", o.own.json, &|s, i| cmd::label::run(&o.own, s, i)),
+            Verb::Relabel(o) => {
+                with("relabel", o.own.json, &|s, i| cmd::relabel::run(&o.own, s, i))
+            }
             Verb::Info(o) => with("info", o.own.json, &|s, i| cmd::info::run(&o.own, s, i)),
             Verb::Check(o) => with("check", o.own.json, &|s, i| cmd::check::run(&o.own, s, i)),
             Verb::Resize(o) => with("resize", o.own.json, &|s, i| cmd::resize::run(&o.own, s, i)),
+            Verb::Disk(o) => with(o.command(), o.json(), &|s, _| cmd::disk::run(o, s)),
             Verb::Log(o) => with("log", o.own.json(), &|s, i| cmd::log::run(&o.own, s, i)),
             Verb::Stats(o) => with("stats", o.own.json, &|s, i| cmd::stats::run(&o.own, s, i)),
             Verb::Status(o) => with("status", o.json, &|s, _| cmd::status::run(o, s)),
             Verb::Sync(o) => with("sync", false, &|s, _| cmd::sync::run(o, s)),
+            #[cfg(feature = "bench")]
             Verb::Bench(o) => {
                 with("bench", o.own.json, &|s, i| cmd::bench::run(&o.own, s, i.journal()))
             }
             Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(&o.own, s, i)),
             Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
+            #[cfg(feature = "crash")]
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),
+            #[cfg(feature = "lab")]
             Verb::Lab(o) => with("lab", false, &|s, _| cmd::lab::run(o, s)),
             Verb::Completions(o) => with("completions", false, &|s, _| cmd::completions::run(o, s)),
             Verb::Man(o) => with("man", false, &|_, _| cmd::man::run(o)),

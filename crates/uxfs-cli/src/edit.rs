@@ -12,7 +12,6 @@ pub(crate) fn caller() -> Creator {
     }
 }
 
-/// The process' umask.
 pub(crate) fn umask() -> u16 {
     // The umask can be read only by setting it. No other thread creates files meanwhile.
     let old = rustix::process::umask(Mode::empty());

@@ -18,7 +18,7 @@ use crate::place::{Inside, Place};
 use crate::tree;
 
 /// Commands whose arguments are expanded.
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "cat",
     "chattr",
     "chmod",
@@ -34,6 +34,7 @@ const COMMANDS: [&str; 22] = [
     "lsattr",
     "mv",
     "readlink",
+    "relabel",
     "rm",
     "rmdir",
     "stat",

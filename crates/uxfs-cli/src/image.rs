@@ -128,10 +128,10 @@ impl Images {
         let mut options = OpenOptions::default();
         options.read_only = !write;
         options.norecovery = self.norecovery && !write;
-        options.journal = write.then_some(self.journal);
+        options.journal = self.journal;
         let mut devices = Devices::new(dev);
-        devices.log = further(self.logdev.as_deref())?;
-        devices.realtime = further(self.rtdev.as_deref())?;
+        devices.log = optional_device(self.logdev.as_deref())?;
+        devices.realtime = optional_device(self.rtdev.as_deref())?;
         let fs =
             Fs::open_devices(devices, options).map_err(|error| self.not_a_volume(path, error))?;
         let volume = VOLUMES + open.len() as u64;
@@ -173,7 +173,7 @@ impl Images {
 }
 
 /// Opens an external log device or a realtime device for reading.
-pub(crate) fn further(path: Option<&Path>) -> Result<Option<Device>, Failure> {
+pub(crate) fn optional_device(path: Option<&Path>) -> Result<Option<Device>, Failure> {
     let Some(path) = path else { return Ok(None) };
     let dev = FileDev::open(path, OpenMode::Read).map_err(|error| Failure::host(path, &error))?;
     Ok(Some(Arc::new(dev)))

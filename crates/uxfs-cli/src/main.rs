@@ -7,6 +7,7 @@
 
 mod cli;
 mod cmd;
+mod contexts;
 mod edit;
 mod flags;
 mod glob;
@@ -18,6 +19,7 @@ mod mode;
 mod number;
 mod pattern;
 mod place;
+mod progress;
 mod quote;
 mod readiness;
 mod remove;

@@ -34,7 +34,6 @@ impl Failure {
         Self { place, text: text.into(), kind: Kind::Failed }
     }
 
-    /// Sets the kind.
     pub(crate) fn of(self, kind: Kind) -> Self {
         Self { kind, ..self }
     }
@@ -110,7 +109,6 @@ impl Session {
         Ok(self.out.borrow_mut().write_all(bytes.as_ref())?)
     }
 
-    /// Flushes standard output.
     pub(crate) fn flush(&self) -> Result<()> {
         Ok(self.out.borrow_mut().flush()?)
     }

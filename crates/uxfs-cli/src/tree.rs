@@ -23,7 +23,6 @@ pub(crate) struct Found {
 }
 
 impl Found {
-    /// The volume.
     pub(crate) fn fs(&self) -> &Fs {
         &self.image.fs
     }
@@ -50,7 +49,6 @@ pub(crate) fn find(images: &Images, place: &Inside, write: bool, follow: bool) -
     Ok(Found { image, place: place.clone(), stat })
 }
 
-/// A failure at a path.
 pub(crate) fn at(place: &Inside, error: uxfs::Error) -> Failure {
     Failure::volume(std::ffi::OsStr::from_bytes(&place.shown()), error)
 }
@@ -72,7 +70,6 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// The volume.
     pub(crate) fn fs(&self) -> &Fs {
         &self.image.fs
     }
@@ -87,7 +84,6 @@ impl Slot {
         }
     }
 
-    /// A failure at this path.
     pub(crate) fn failed(&self, error: uxfs::Error) -> Failure {
         at(&self.place, error)
     }
@@ -112,7 +108,7 @@ pub(crate) fn slot(images: &Images, place: &Inside) -> Result<Slot> {
 
 /// Finds the slot for a file to be created. If the last name is a symbolic link, the slot is at the
 /// link's target.
-pub(crate) fn slot_beyond_links(images: &Images, place: &Inside) -> Result<Slot> {
+pub(crate) fn slot_following_links(images: &Images, place: &Inside) -> Result<Slot> {
     let there = images.get(&place.image, true)?.fs.resolve(&place.path, false);
     match there {
         Ok(_) => slot(images, &canonical(images, place, false)?),
@@ -188,7 +184,7 @@ pub(crate) fn entries(fs: &Fs, dir: Ino) -> uxfs::Result<Vec<(Vec<u8>, Ino)>> {
 }
 
 /// A file that a walk visits.
-pub(crate) struct Met<'a> {
+pub(crate) struct Visited<'a> {
     /// The volume.
     pub(crate) fs: &'a Fs,
     /// The file's path, beginning with the start as the user wrote it.
@@ -233,7 +229,7 @@ pub(crate) fn walk(
     fs: &Fs,
     (path, stat): (Vec<u8>, Stat),
     options: WalkOptions,
-    visit: &mut dyn FnMut(Met<'_>) -> Result<Next>,
+    visit: &mut dyn FnMut(Visited<'_>) -> Result<Next>,
     on_error: &mut dyn FnMut(&[u8], uxfs::Error),
 ) -> Result<()> {
     let mut path = path;
@@ -242,8 +238,8 @@ pub(crate) fn walk(
     loop {
         if let Some(stat) = next.take() {
             let depth = levels.len();
-            let met = Met { fs, path: &path, depth, stat: &stat, leaving: false };
-            match visit(met)? {
+            let visited = Visited { fs, path: &path, depth, stat: &stat, leaving: false };
+            match visit(visited)? {
                 Next::Stop => return Ok(()),
                 Next::Enter if is_dir(&stat) => {
                     // A damaged volume or a followed link can form a cycle.
@@ -270,7 +266,7 @@ pub(crate) fn walk(
                 && options.both
             {
                 let stat = &level.stat;
-                if visit(Met { fs, path: &path, depth, stat, leaving: true })? == Next::Stop {
+                if visit(Visited { fs, path: &path, depth, stat, leaving: true })? == Next::Stop {
                     return Ok(());
                 }
             }
@@ -282,7 +278,7 @@ pub(crate) fn walk(
         }
         path.extend_from_slice(&name);
         let stat = fs.stat(ino).map(|stat| match options.follow && is_link(&stat) {
-            // A dangling link is visited itself.
+            // A dangling link itself is visited.
             true => fs.resolve_at(dir, &name, true).and_then(|to| fs.stat(to)).unwrap_or(stat),
             false => stat,
         });

@@ -58,7 +58,6 @@ pub(crate) fn group(text: &str) -> Option<u32> {
     groups().ids.get(text).copied().or_else(|| number(text))
 }
 
-/// The login group of a user name.
 pub(crate) fn login_group(user: &str) -> Option<u32> {
     users().groups.get(user).copied()
 }

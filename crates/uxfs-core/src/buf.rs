@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering}
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use uxfs_disk::BlockDev;
+use uxfs_format::bytes::{Field, Number};
 use uxfs_format::verify::{self, BufKind, Owner};
 use uxfs_format::{Check, Corrupt, Daddr, Geometry, Place, v4};
 use uxfs_sync::{Mutex, Rank, RwLock, RwLockReadGuard};
@@ -124,16 +125,9 @@ impl Buf {
         self.content.read().kind
     }
 
-    /// The 16-bit number at `at`.
-    pub fn u16(&self, at: usize) -> u16 {
-        let c = self.read();
-        u16::from_be_bytes([c[at], c[at + 1]])
-    }
-
-    /// The 32-bit number at `at`.
-    pub fn u32(&self, at: usize) -> u32 {
-        let c = self.read();
-        u32::from_be_bytes([c[at], c[at + 1], c[at + 2], c[at + 3]])
+    /// One of its numbers.
+    pub fn get<T: Number>(&self, field: Field<T>) -> T {
+        field.get(&self.read())
     }
 
     /// Its address, for messages.

@@ -211,7 +211,7 @@ fn set_hash(tx: &mut Tx<'_>, nodes: &[Step], hash: u32) {
             (da::hash(&node, step.index), da::count(&node))
         };
         if old != hash {
-            put(tx, &step.buf, ENTRIES + step.index * ENTRY_LEN, &hash.to_be_bytes());
+            tx.set(&step.buf, da::hash_at(step.index), hash);
         }
         if step.index + 1 != count {
             return;
@@ -219,18 +219,14 @@ fn set_hash(tx: &mut Tx<'_>, nodes: &[Step], hash: u32) {
     }
 }
 
-fn put(tx: &mut Tx<'_>, buf: &BufRef, at: usize, bytes: &[u8]) {
-    tx.edit(buf, at..at + bytes.len()).copy_from_slice(bytes);
-}
-
 fn set_count(tx: &mut Tx<'_>, buf: &BufRef, count: usize) {
-    put(tx, buf, da::COUNT, &(count as u16).to_be_bytes());
+    tx.set(buf, da::COUNT, count as u16);
 }
 
 /// A block number as block headers store it.
-fn number(at: FileBlock) -> [u8; 4] {
+fn number(at: FileBlock) -> u32 {
     // Below `Tree::end`, which is at most 2^32.
-    (at.0 as u32).to_be_bytes()
+    at.0 as u32
 }
 
 /// Allocates the first unused block of the tree's address space. Address, UUID and owner are set,
@@ -264,7 +260,8 @@ fn copy_content(tx: &mut Tx<'_>, from: &BufRef, to: &BufRef) {
     };
     tx.set_kind(to, kind);
     let mut target = tx.edit_all(to);
-    target[..da::MAGIC + 2].copy_from_slice(&bytes[..da::MAGIC + 2]);
+    let links = ..da::MAGIC.range().end;
+    target[links].copy_from_slice(&bytes[links]);
     target[da::INFO_LEN..].copy_from_slice(&bytes[da::INFO_LEN..]);
 }
 
@@ -290,13 +287,11 @@ fn grow_root(
     tx.set_kind(&root, BufKind::DaNode);
     {
         let mut node = tx.edit_all(&root);
-        node[..da::MAGIC].fill(0);
-        node[da::MAGIC..da::MAGIC + 2].copy_from_slice(&da::NODE_MAGIC.to_be_bytes());
+        node[..da::MAGIC.offset()].fill(0);
         node[da::INFO_LEN..].fill(0);
-        node[da::COUNT..da::COUNT + 2].copy_from_slice(&1u16.to_be_bytes());
-        node[da::LEVEL..da::LEVEL + 2].copy_from_slice(&(level as u16 + 1).to_be_bytes());
-        node[ENTRIES..ENTRIES + 4].copy_from_slice(&last_hash.to_be_bytes());
-        node[ENTRIES + 4..ENTRIES + ENTRY_LEN].copy_from_slice(&number(at));
+        da::put_node_header(&mut node, 1, level + 1);
+        let entry = da::entry(last_hash, number(at));
+        node[ENTRIES..ENTRIES + ENTRY_LEN].copy_from_slice(&entry);
     }
     match path.nodes.first_mut() {
         Some(step) => (step.buf, step.at) = (moved, at),
@@ -327,7 +322,7 @@ pub fn new_leaf_after(
         grow_root(tx, slot, tree, path, 0)?;
     }
     let (buf, at) = new_block(tx, slot, tree, tree.leaf_kind())?;
-    put(tx, &buf, da::MAGIC, &tree.leaf_magic().to_be_bytes());
+    tx.set(&buf, da::MAGIC, tree.leaf_magic());
     link_after(tx, slot, tree, (&path.leaf, path.leaf_at), (&buf, at))?;
     Ok((buf, at))
 }
@@ -349,11 +344,11 @@ fn link_after(
                 next.corrupt(Check::Pointer, format!("follows block {back}, not {}", old.1))
             );
         }
-        put(tx, &next, da::BACK, &number(fresh.1));
+        tx.set(&next, da::BACK, number(fresh.1));
     }
-    put(tx, fresh.0, da::FORW, &forw.to_be_bytes());
-    put(tx, fresh.0, da::BACK, &number(old.1));
-    put(tx, old.0, da::FORW, &number(fresh.1));
+    tx.set(fresh.0, da::FORW, forw);
+    tx.set(fresh.0, da::BACK, number(old.1));
+    tx.set(old.0, da::FORW, number(fresh.1));
     Ok(())
 }
 
@@ -381,13 +376,13 @@ fn unlink(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree, buf: &BufRef, at: FileBl
             continue;
         }
         let beside = neighbour(tx, slot, tree, buf, side)?;
-        let seen = beside.u32(towards_us);
+        let seen = beside.get(towards_us);
         if u64::from(seen) != at.0 {
             return Err(
                 beside.corrupt(Check::Pointer, format!("is linked to block {seen}, not to {at}"))
             );
         }
-        put(tx, &beside, towards_us, &other.to_be_bytes());
+        tx.set(&beside, towards_us, other);
     }
     Ok(())
 }
@@ -434,10 +429,9 @@ fn insert_child(
     {
         let mut entries = tx.edit(&step.buf, at..end + ENTRY_LEN);
         entries.copy_within(ENTRY_LEN..end - at, 2 * ENTRY_LEN);
-        entries[..4].copy_from_slice(&hashes.0.to_be_bytes());
-        let fresh = &mut entries[ENTRY_LEN..2 * ENTRY_LEN];
-        fresh[..4].copy_from_slice(&hashes.1.to_be_bytes());
-        fresh[4..].copy_from_slice(&number(child));
+        da::ENTRY_HASH.set(&mut entries, hashes.0);
+        let fresh = da::entry(hashes.1, number(child));
+        entries[ENTRY_LEN..2 * ENTRY_LEN].copy_from_slice(&fresh);
     }
     set_count(tx, &step.buf, count + 1);
     if step.index + 1 == count {
@@ -473,14 +467,12 @@ fn split_node(
         let half = count / 2;
         let range = ENTRIES + half * ENTRY_LEN..ENTRIES + count * ENTRY_LEN;
         let hashes = (da::hash(&node, half - 1), da::hash(&node, count - 1));
-        (da::level(&node) as u16, count, node[range].to_vec(), hashes)
+        (da::level(&node), count, node[range].to_vec(), hashes)
     };
     let half = count / 2;
     {
         let mut node = tx.edit_all(&fresh);
-        node[da::MAGIC..da::MAGIC + 2].copy_from_slice(&da::NODE_MAGIC.to_be_bytes());
-        node[da::COUNT..da::COUNT + 2].copy_from_slice(&((count - half) as u16).to_be_bytes());
-        node[da::LEVEL..da::LEVEL + 2].copy_from_slice(&level.to_be_bytes());
+        da::put_node_header(&mut node, count - half, level);
         node[ENTRIES..ENTRIES + upper.len()].copy_from_slice(&upper);
     }
     set_count(tx, &old.buf, half);
@@ -560,7 +552,7 @@ fn collapse_root(tx: &mut Tx<'_>, slot: InodeSlot, tree: Tree) -> Result<()> {
             let block = buf.read();
             if block.kind == BufKind::DaNode { da::level(&block) } else { 0 }
         };
-        if own + 1 != level || buf.u32(da::FORW) != 0 || buf.u32(da::BACK) != 0 {
+        if own + 1 != level || buf.get(da::FORW) != 0 || buf.get(da::BACK) != 0 {
             return Err(buf.corrupt(Check::Count, "is not the only block of its level"));
         }
         copy_content(tx, &buf, &root);

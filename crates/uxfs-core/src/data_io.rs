@@ -1,13 +1,13 @@
-//! File data that is written at once, and pending data of another writer.
+//! File data that is written at once, and the bulk data of a volume.
 
 use std::sync::Arc;
 
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::Daddr;
 
+use crate::bulk_data::BulkData;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::pending_data::PendingData;
 
 impl Engine {
     pub(crate) fn write_device(&self, at: u64, data: &[u8]) -> Result<()> {
@@ -23,10 +23,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Sets the writer of data for files created by [`crate::Fs::build_with`]. With a journal,
-    /// these files can be created only while it is set. `None` when all data has been written.
-    pub fn set_pending_data(&self, pending_data: Option<Arc<dyn PendingData>>) {
-        let before = core::mem::replace(&mut *self.pending_data.lock(), pending_data);
+    /// Makes checkpoints wait for this bulk data.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they wait for that of another writer.
+    pub(crate) fn set_bulk_data(&self, data: Arc<BulkData>) -> Result<()> {
+        let mut current = self.bulk_data.lock();
+        if current.is_some() {
+            return Err(Error::Invalid("the volume has a bulk writer already"));
+        }
+        *current = Some(data);
+        Ok(())
+    }
+
+    /// No bulk data will come: what was sent is written.
+    pub(crate) fn clear_bulk_data(&self) {
+        let before = self.bulk_data.lock().take();
         if let (Some(_), Some(journal)) = (before, &self.journal) {
             journal.data_written();
         }

@@ -42,12 +42,11 @@ pub struct Cached {
 }
 
 impl Mount {
-    /// Waits for data that another writer adds and that commits so far refer to. Returns whether
-    /// there was any.
-    pub(crate) fn await_pending_data(&self) -> Result<bool> {
-        let Some(pending_data) = self.pending_data.lock().clone() else { return Ok(false) };
+    /// Waits for the bulk data that commits so far refer to. Returns whether there was any.
+    pub(crate) fn await_bulk_data(&self) -> Result<bool> {
+        let Some(data) = self.bulk_data.lock().clone() else { return Ok(false) };
         let daddr = Daddr(0);
-        pending_data.wait().map_err(|source| Error::Io { what: "writing data", daddr, source })
+        data.wait().map_err(|source| Error::Io { what: "writing data", daddr, source })
     }
 
     pub(crate) fn read_device(&self, at: u64, buf: &mut [u8]) -> Result<()> {
@@ -196,17 +195,17 @@ impl Mount {
         self.full.any()
     }
 
-    /// Repeats a necessary `write` while the host is full, until it succeeds or the patience ends.
-    pub(crate) fn write_with_patience(
+    /// Repeats a necessary `write` while the host is full, until it succeeds or `host_full_timeout` is over.
+    pub(crate) fn retry_while_host_full(
         &self,
-        patience: Duration,
+        host_full_timeout: Duration,
         mut write: impl FnMut() -> Result<()>,
     ) -> Result<()> {
         let begun = sync::now();
         loop {
             let done = self.tried(Stuck::Log, write());
             let full = done.as_ref().is_err_and(Error::is_host_full);
-            if !full || sync::since(begun) >= patience || self.check_running().is_err() {
+            if !full || sync::since(begun) >= host_full_timeout || self.check_running().is_err() {
                 return done;
             }
             sync::pause(BETWEEN);

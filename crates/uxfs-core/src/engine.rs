@@ -70,7 +70,7 @@ impl Engine {
     pub(crate) fn drop_journal(&mut self) {
         self.journal = None;
         self.mount.logged = false;
-        self.mount.options.journal = None;
+        self.mount.options.unlogged = true;
     }
 
     /// Most log bytes of an operation between two rolls; 0 without a journal.
@@ -85,7 +85,7 @@ impl Engine {
 
     /// The options of the journal; `None` without a journal.
     pub fn journal_options(&self) -> Option<&JournalOptions> {
-        self.options.journal.as_ref().filter(|_| self.journal.is_some())
+        self.journal.as_ref().map(|_| &self.options.journal)
     }
 
     /// Fails if the volume was shut down. Shuts it down if its device is no longer the one that was

@@ -147,6 +147,36 @@ impl Error {
         }
     }
 
+    /// Returns the kind of the [`io::Error`] that a system call would return.
+    pub fn kind(&self) -> io::ErrorKind {
+        use io::ErrorKind as Kind;
+        match self {
+            Self::Io { source, .. } => source.kind(),
+            Self::Unwritten { source, .. } => source.kind(),
+            Self::Unsupported(_) => Kind::Unsupported,
+            Self::NotXfs(_) | Self::Invalid(_) => Kind::InvalidInput,
+            Self::ReadOnly => Kind::ReadOnlyFilesystem,
+            Self::NoSpace => Kind::StorageFull,
+            Self::NotFound => Kind::NotFound,
+            Self::Exists => Kind::AlreadyExists,
+            Self::NotDir => Kind::NotADirectory,
+            Self::IsDir => Kind::IsADirectory,
+            Self::NotEmpty => Kind::DirectoryNotEmpty,
+            Self::NameTooLong => Kind::InvalidFilename,
+            Self::TooManyLinks => Kind::TooManyLinks,
+            Self::AttrTooBig => Kind::ArgumentListTooLong,
+            Self::FileTooBig => Kind::FileTooLarge,
+            Self::NotPermitted => Kind::PermissionDenied,
+            Self::OtherProject => Kind::CrossesDevices,
+            // Kinds that have no stable name, and errors that have no kind of their own.
+            Self::Corrupt(_)
+            | Self::DirtyLog(_)
+            | Self::Shutdown(_)
+            | Self::Loop
+            | Self::NoAttr => Kind::Other,
+        }
+    }
+
     /// Returns where the error happened, if the location is known.
     pub fn place(&self) -> Option<Place> {
         match self {
@@ -173,5 +203,12 @@ impl Error {
         detail: impl Into<String>,
     ) -> Self {
         Corrupt::new(structure, place, check, detail).into()
+    }
+}
+
+impl From<Error> for io::Error {
+    /// An error of the right kind that holds this one.
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
     }
 }

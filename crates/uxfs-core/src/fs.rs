@@ -65,8 +65,9 @@ impl Fs {
             let now = Clock::Real.now();
             (now.sec as u64).rotate_left(30) ^ u64::from(now.nsec)
         });
-        let journal = match (place, options.journal) {
-            (Some(place), Some(journal)) if !options.read_only => {
+        let journal = match place.filter(|_| options.logs()) {
+            Some(place) => {
+                let journal = options.journal;
                 let geometry = LogGeometry {
                     length: u64::from(geo.log_blocks) << geo.block_log,
                     unit: sb.logsunit.get().max(1),
@@ -76,7 +77,7 @@ impl Fs {
                 let journal = journal.with_fua(dev.has_fua());
                 Some(Journal::new(place, geometry, journal, seed))
             }
-            _ => None,
+            None => None,
         };
         let logged = journal.is_some();
         let writeback = options.writeback.filter(|_| logged);

@@ -11,7 +11,7 @@
 //!    half of the log or of the memory, operations that change something first try to write it
 //!    once, and fail with the error before they begin if that fails. The other half of the log is
 //!    for transactions that have begun. A rolling transaction that finds no log space waits
-//!    [`crate::journal::JournalOptions::patience`], and then the volume is shut down. Reading still
+//!    [`crate::journal::JournalOptions::host_full_timeout`], and then the volume is shut down. Reading still
 //!    works.
 //! 3. **The log**'s space on the host is allocated when the volume is opened ([`Fs::open`]). A host
 //!    that copies on write, or a hole punched into the file, can take that space away. Then log

@@ -5,12 +5,16 @@
 //! methods are the operations, one file each under [`ops`]. ARCHITECTURE.md has the table of all modules,
 //! from the bottom up, and a test holds the imports to it.
 
+#![warn(missing_docs)]
+
 pub mod ag;
 pub mod alloc;
 pub mod attr;
 pub mod bmap;
 pub mod btree;
 pub mod buf;
+mod bulk_data;
+mod bulk_writer;
 mod busy;
 mod cause;
 mod clean_log;
@@ -48,7 +52,6 @@ mod open;
 mod open_refs;
 pub mod ops;
 mod options;
-mod pending_data;
 mod recovery;
 mod reserve_floor;
 mod rolled_inodes;
@@ -63,6 +66,7 @@ mod unlinked;
 mod unwritten;
 mod writeback;
 
+pub use bulk_writer::BulkWriter;
 pub use cause::Cause;
 pub use delalloc::{ErrorCursor, SyncKind, WritebackOptions};
 pub use device_io::Cached;
@@ -78,7 +82,6 @@ pub use ops::{
     Times, XattrMode, Xflags, whole_groups,
 };
 pub use options::OpenOptions;
-pub use pending_data::PendingData;
 pub use recovery::{Recovery, Replayed, replay_in_memory};
 pub use stats::{Histogram, Stats};
 pub use tickets::Drive;

@@ -22,6 +22,7 @@ use uxfs_sync::{Mutex, Rank, RwLock};
 
 use crate::ag::{AgCell, AgState};
 use crate::buf::Cache;
+use crate::bulk_data::BulkData;
 use crate::cause::{Cause, Stop};
 use crate::clock::Numbers;
 use crate::devices::Device;
@@ -31,7 +32,6 @@ use crate::full::Full;
 use crate::inode::{InodeCell, InodeState, Inodes};
 use crate::instrumented::{DevRole, InstrumentedDev};
 use crate::options::OpenOptions;
-use crate::pending_data::PendingData;
 use crate::reserve_floor::ReserveFloor;
 use crate::rolled_inodes::RolledInodes;
 use crate::stats::{Counts, Stats};
@@ -76,7 +76,7 @@ pub struct Mount {
     /// Changes are logged, so a write in place that fails because the host is full can be retried.
     pub(crate) logged: bool,
     /// File data that another writer has not written yet.
-    pub(crate) pending_data: Mutex<Option<Arc<dyn PendingData>>>,
+    pub(crate) bulk_data: Mutex<Option<Arc<BulkData>>>,
     ags: Vec<AgCell>,
     superblock: Mutex<Vec<u8>>,
     available: AtomicI64,
@@ -124,7 +124,7 @@ impl Mount {
         let (fdblocks, icount, ifree) = (sb.fdblocks.get(), sb.icount.get(), sb.ifree.get());
         let aside = aside(&geo);
         let cache_bytes = options.cache_bytes;
-        let barrier = options.journal.is_none_or(|journal| journal.barrier);
+        let barrier = options.journal.barrier || !options.logs();
         let counts = Arc::new(Counts::default());
         let stop = Arc::new(Stop::default());
         let instrumented = |role| InstrumentedDev::over(&dev, &counts, &stop, role, barrier);
@@ -137,7 +137,7 @@ impl Mount {
             gate: RwLock::ranked(Rank::Gate, ()),
             numbers: Numbers::new(seed),
             logged,
-            pending_data: Mutex::default(),
+            bulk_data: Mutex::default(),
             ags: (0..geo.ag_count).map(|_| AgCell::ranked(Rank::Ag, AgState::default())).collect(),
             superblock: Mutex::new(sector),
             available: AtomicI64::new(fdblocks.saturating_sub(aside) as i64),

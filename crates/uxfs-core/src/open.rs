@@ -33,9 +33,6 @@ impl Fs {
     /// # Errors
     /// As [`Fs::open`].
     pub fn open_devices(devices: Devices, options: OpenOptions) -> Result<Self> {
-        if options.writeback.is_some() && options.journal.is_none() && !options.read_only {
-            return Err(Error::Invalid("data is written back later only with the journal"));
-        }
         let volume = Examined::new(devices, options)?;
         if volume.options.norecovery || volume.options.unfinished {
             return Self::assemble(volume, None);
@@ -49,7 +46,7 @@ impl Fs {
         let dev = &devices.data;
         let log = Log::new(sb)?;
         let bounds = log.find(&**dev)?;
-        let logs = options.journal.is_some() && !options.read_only;
+        let logs = options.logs();
         let dirty = bounds.state == State::Dirty;
         let torn =
             bounds.torn.is_some() || !dirty && logs && log.is_stale_ahead(&**dev, &bounds)?;

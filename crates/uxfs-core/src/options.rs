@@ -14,7 +14,8 @@ pub struct OpenOptions {
     /// Read a volume with a dirty log as it is on the device, without replay. Requires `read_only`.
     pub norecovery: bool,
     /// The volume is being made. It may be marked as unfinished (`inprogress`), and may be written
-    /// back at any time, because no reader uses it before it is finished.
+    /// back at any time, because no reader uses it before it is finished. Its changes are not
+    /// logged.
     pub unfinished: bool,
     /// The source of timestamps.
     pub clock: Clock,
@@ -29,12 +30,12 @@ pub struct OpenOptions {
     pub(crate) resuming: bool,
     /// Number of recoveries so far. A log that is still dirty after the second one stays dirty.
     pub(crate) recovered: u8,
-    /// How changes are logged, so that they survive a power cut (the default). With `None` changes
-    /// stay in memory until a sync writes all of them in place, and the volume is marked as needing
-    /// repair meanwhile. Ignored on volumes that are `unfinished`.
-    pub journal: Option<JournalOptions>,
+    /// Changes are not logged: see [`OpenOptions::unlogged`].
+    pub(crate) unlogged: bool,
+    /// How changes are logged, so that they survive a power cut.
+    pub journal: JournalOptions,
     /// Delayed allocation: keep written data in memory, and allocate its blocks at write-back.
-    /// Requires the journal. `None` writes data to the device at once.
+    /// `None` writes data to the device at once. Ignored where changes are not logged.
     pub writeback: Option<WritebackOptions>,
 }
 
@@ -49,7 +50,8 @@ impl Default for OpenOptions {
             cache_bytes: 64 << 20,
             resuming: false,
             recovered: 0,
-            journal: Some(JournalOptions::default()),
+            unlogged: false,
+            journal: JournalOptions::default(),
             writeback: None,
         }
     }
@@ -59,5 +61,19 @@ impl OpenOptions {
     /// Options for reading only.
     pub fn read_only() -> Self {
         Self { read_only: true, ..Self::default() }
+    }
+
+    /// Options for `uxfs::resize`, which changes the length that the log relies on. Changes are not
+    /// logged: they stay in memory until a sync writes all of them in place, and the volume is
+    /// marked as needing repair meanwhile, so a power cut during the sync leaves a volume that only
+    /// `xfs_repair` opens.
+    #[doc(hidden)]
+    pub fn unlogged() -> Self {
+        Self { unlogged: true, ..Self::default() }
+    }
+
+    /// Are changes logged, if the volume has a log of its own?
+    pub(crate) fn logs(&self) -> bool {
+        !self.read_only && !self.unlogged && !self.unfinished
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_format::btree::BmapNode;
 use uxfs_format::btree::RmapOwner;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::{BufKind, Owner as BufOwner};
@@ -32,7 +33,7 @@ struct Volume {
 
 /// Without the log, changes stay in memory until a sync writes them in place.
 fn unlogged() -> OpenOptions {
-    OpenOptions { journal: None, ..OpenOptions::default() }
+    OpenOptions::unlogged()
 }
 
 fn open(path: &std::path::Path) -> (Arc<FaultDev<FileDev>>, Fs) {
@@ -94,8 +95,7 @@ fn free_extents(fs: &Fs, ag: AgNo, extents: &[(AgBlock, u32)]) {
 /// be written into it before that change is durable.
 #[test]
 fn blocks_that_leave_the_free_list_are_busy() {
-    let journal = Some(JournalOptions::default());
-    let volume = volume_with(&["-b", "size=1024"], OpenOptions { journal, ..Default::default() });
+    let volume = volume_with(&["-b", "size=1024"], OpenOptions::default());
     let fs = &volume.fs;
     let mut rng = Rng::new(5);
     let ag = AgNo(0);
@@ -547,10 +547,8 @@ fn an_empty_extent_is_not_copied_into_the_inode() {
     let slot = tx.lock_inode(ino).unwrap();
     assert_eq!(tx.inode(slot).core.format, ForkFormat::Btree);
     let root = tx.inode(slot).fork(Fork::Data);
-    let max = (root.len() - 4) / 16;
-    let at = 4 + 8 * max;
-    let block = u64::from_be_bytes(root[at..at + 8].try_into().unwrap());
-    let daddr = fs.geo.fsb_daddr(uxfs_format::FsBlock(block));
+    let block = BmapNode::root(root.len()).ptr(0).get(root);
+    let daddr = fs.geo.fsb_daddr(block);
     let kind = BufKind::Btree(uxfs_format::btree::TreeKind::Bmap);
     let leaf = fs.bufs.get(daddr, 4096, &[kind], BufOwner::Volume).unwrap();
     // The first record's length is its last 21 bits.
@@ -581,7 +579,7 @@ fn a_chain_that_waits_for_log_space_relogs_its_intents() {
     let mut journal =
         JournalOptions { roll_policy: RollPolicy::Always, ..JournalOptions::default() };
     journal.pipeline.size_max = 8 << 20;
-    let options = OpenOptions { journal: Some(journal), seed: Some(1), ..OpenOptions::default() };
+    let options = OpenOptions { journal, seed: Some(1), ..OpenOptions::default() };
     let fs = Arc::new(Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap());
     let root = fs.root();
     let file = fs.create(root, b"pieces", &NewInode::file(0o644)).unwrap();

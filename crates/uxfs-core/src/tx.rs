@@ -31,6 +31,7 @@ use smallvec::SmallVec;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
+use uxfs_format::bytes::{Field, Number};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::BufKind;
 use uxfs_format::{AgNo, Check, Ino};
@@ -460,6 +461,11 @@ impl<'fs> Tx<'fs> {
     /// All bytes of a buffer, for change.
     pub fn edit_all<'b>(&mut self, buf: &'b BufRef) -> MappedRwLockWriteGuard<'b, [u8]> {
         self.edit(buf, 0..buf.len())
+    }
+
+    /// Changes one number of a buffer.
+    pub fn set<T: Number>(&mut self, buf: &BufRef, field: Field<T>, number: T) {
+        number.write(&mut self.edit(buf, field.range()), 0);
     }
 
     /// Changes the kind of a buffer, for example when a directory grows into its next form.

@@ -8,14 +8,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A block's content.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
     pub(crate) id: u64,
     pub(crate) data: Arc<[u8]>,
 }
 
-/// A file's content.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct File {
     pub(crate) size: usize,
@@ -25,7 +23,7 @@ pub(crate) struct File {
 
 /// A write into a block in place.
 #[derive(Clone, Debug)]
-pub(crate) struct Touch {
+pub(crate) struct InPlaceWrite {
     pub(crate) step: usize,
     pub(crate) from: usize,
     pub(crate) to: usize,
@@ -34,19 +32,18 @@ pub(crate) struct Touch {
 
 /// The writes in place of all blocks, by number.
 #[derive(Default)]
-pub(crate) struct Touches {
-    all: HashMap<u64, Vec<Touch>>,
+pub(crate) struct InPlaceWrites {
+    all: HashMap<u64, Vec<InPlaceWrite>>,
     next_id: u64,
 }
 
-impl Touches {
-    /// A new block.
+impl InPlaceWrites {
     pub(crate) fn fresh(&mut self, data: Vec<u8>) -> Option<Block> {
         self.next_id += 1;
         Some(Block { id: self.next_id, data: data.into() })
     }
 
-    fn add(&mut self, id: u64, touch: Touch) {
+    fn add(&mut self, id: u64, touch: InPlaceWrite) {
         self.all.entry(id).or_default().push(touch);
     }
 
@@ -72,11 +69,9 @@ impl Touches {
     }
 }
 
-/// A change to a file.
 pub(crate) struct Change<'a> {
     pub(crate) file: &'a mut File,
-    pub(crate) touches: &'a mut Touches,
-    /// Bytes per block.
+    pub(crate) writes: &'a mut InPlaceWrites,
     pub(crate) block: usize,
     pub(crate) step: usize,
     /// Number of uses of each block in all files.
@@ -87,7 +82,7 @@ pub(crate) struct Change<'a> {
 }
 
 /// Is a block shared, so that a write must go elsewhere? It then has one user less.
-fn leave(uses: &mut HashMap<u64, u32>, id: u64) -> bool {
+fn drop_share(uses: &mut HashMap<u64, u32>, id: u64) -> bool {
     let uses = uses.get_mut(&id).filter(|uses| **uses > 1);
     uses.map(|uses| *uses -= 1).is_some()
 }
@@ -116,23 +111,23 @@ impl Change<'_> {
             let end = (to - number * self.block).min(self.block);
             at = (number + 1) * self.block;
             let Some(place) = self.file.blocks.get_mut(number) else { continue };
-            let touch = Touch { step: self.step, from: start, to: end, byte };
+            let touch = InPlaceWrite { step: self.step, from: start, to: end, byte };
             let Some(old) = place else {
                 if fill {
                     let mut data = vec![0; self.block];
                     data[start..end].fill(byte);
-                    *place = self.touches.fresh(data);
+                    *place = self.writes.fresh(data);
                 }
                 continue;
             };
             let mut data = old.data.to_vec();
             data[start..end].fill(byte);
-            let shared = leave(&mut self.uses, old.id);
+            let shared = drop_share(&mut self.uses, old.id);
             if !shared || self.wide {
-                self.touches.add(old.id, touch);
+                self.writes.add(old.id, touch);
             }
             *place = match shared {
-                true => self.touches.fresh(data),
+                true => self.writes.fresh(data),
                 false => Some(Block { id: old.id, data: data.into() }),
             };
         }
@@ -146,7 +141,6 @@ impl Change<'_> {
         self.put(from, to, byte, true);
     }
 
-    /// Makes a range a hole.
     pub(crate) fn punch(&mut self, from: usize, to: usize) {
         let (first, last) = (self.blocks_for(from), to / self.block);
         for place in self.file.blocks.iter_mut().take(last).skip(first) {
@@ -160,13 +154,11 @@ impl Change<'_> {
         }
     }
 
-    /// Removes whole blocks.
     pub(crate) fn collapse(&mut self, from: usize, to: usize) {
         self.file.blocks.drain(from / self.block..to / self.block);
         self.file.size -= to - from;
     }
 
-    /// Inserts holes.
     pub(crate) fn insert(&mut self, from: usize, to: usize) {
         let (at, count) = (from / self.block, (to - from) / self.block);
         self.file.blocks.splice(at..at, (0..count).map(|_| None));
@@ -178,8 +170,8 @@ impl Change<'_> {
         let (first, last) = (from / self.block, self.blocks_for(to));
         for place in self.file.blocks.iter_mut().take(last).skip(first) {
             let Some(old) = place else { continue };
-            if leave(&mut self.uses, old.id) {
-                *place = self.touches.fresh(old.data.to_vec());
+            if drop_share(&mut self.uses, old.id) {
+                *place = self.writes.fresh(old.data.to_vec());
             }
         }
     }
@@ -203,51 +195,51 @@ mod tests {
 
     fn change<'a>(
         file: &'a mut File,
-        touches: &'a mut Touches,
+        writes: &'a mut InPlaceWrites,
         step: usize,
         shared: &[u64],
     ) -> Change<'a> {
         let uses = shared.iter().map(|id| (*id, 2)).collect();
-        Change { file, touches, block: 8, step, uses, wide: false }
+        Change { file, writes, block: 8, step, uses, wide: false }
     }
 
     #[test]
     fn only_data_written_in_place_is_visible_early() {
-        let (mut file, mut touches) = (File::default(), Touches::default());
-        change(&mut file, &mut touches, 1, &[]).write(0, 20, 1);
+        let (mut file, mut writes) = (File::default(), InPlaceWrites::default());
+        change(&mut file, &mut writes, 1, &[]).write(0, 20, 1);
         let before = file.clone();
-        change(&mut file, &mut touches, 2, &[]).write(4, 12, 2);
+        change(&mut file, &mut writes, 2, &[]).write(4, 12, 2);
         let differs = |block: usize, have: &[u8], begun| {
-            touches.differs(before.blocks[block].as_ref(), have, 1, begun)
+            writes.differs(before.blocks[block].as_ref(), have, 1, begun)
         };
         assert_eq!(differs(0, &[1; 8], 2), None);
         assert_eq!(differs(0, &[1, 1, 1, 1, 2, 2, 1, 2], 2), None);
         assert_eq!(differs(0, &[1, 1, 1, 2, 2, 2, 2, 2], 2), Some(3));
         assert_eq!(differs(0, &[1, 1, 1, 1, 2, 2, 2, 2], 1), Some(4));
         let shared = before.blocks[0].as_ref().map(|b| b.id).unwrap();
-        change(&mut file, &mut touches, 3, &[shared]).write(0, 8, 3);
-        assert_eq!(touches.differs(before.blocks[0].as_ref(), &[3; 8], 1, 3), Some(0));
+        change(&mut file, &mut writes, 3, &[shared]).write(0, 8, 3);
+        assert_eq!(writes.differs(before.blocks[0].as_ref(), &[3; 8], 1, 3), Some(0));
     }
 
     #[test]
     fn range_operations_move_blocks() {
-        let (mut file, mut touches) = (File::default(), Touches::default());
+        let (mut file, mut writes) = (File::default(), InPlaceWrites::default());
         for (step, at) in [(1, 0), (2, 8), (3, 16)] {
-            change(&mut file, &mut touches, step, &[]).write(at, at + 8, step as u8);
+            change(&mut file, &mut writes, step, &[]).write(at, at + 8, step as u8);
         }
         let bytes = |file: &File| -> Vec<u8> {
             file.blocks.iter().map(|b| b.as_ref().map_or(0, |b| b.data[0])).collect()
         };
-        change(&mut file, &mut touches, 4, &[]).collapse(8, 16);
+        change(&mut file, &mut writes, 4, &[]).collapse(8, 16);
         assert_eq!((bytes(&file), file.size), (vec![1, 3], 16));
-        change(&mut file, &mut touches, 5, &[]).insert(0, 8);
+        change(&mut file, &mut writes, 5, &[]).insert(0, 8);
         assert_eq!((bytes(&file), file.size), (vec![0, 1, 3], 24));
         let source = file.clone();
-        change(&mut file, &mut touches, 6, &[]).share(&source, 8, 16, 32);
+        change(&mut file, &mut writes, 6, &[]).share(&source, 8, 16, 32);
         assert_eq!((bytes(&file), file.size), (vec![0, 1, 3, 0, 1, 3], 48));
-        change(&mut file, &mut touches, 7, &[]).punch(4, 20);
+        change(&mut file, &mut writes, 7, &[]).punch(4, 20);
         assert_eq!(bytes(&file), vec![0, 0, 0, 0, 1, 3]);
-        change(&mut file, &mut touches, 8, &[]).resize(9);
+        change(&mut file, &mut writes, 8, &[]).resize(9);
         assert_eq!(bytes(&file), vec![0, 0]);
     }
 }

@@ -3,7 +3,7 @@
 use uxfs_disk::MemDev;
 use uxfs_testkit::Rng;
 
-/// What a workload notes between the events of its device.
+/// A workload's marks between the events of its device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// It began this step.
@@ -27,7 +27,6 @@ pub fn rng(seed: u64) -> Rng {
 
 /// The state after a cut.
 pub struct Cut {
-    /// The content of the disk.
     pub disk: MemDev,
     /// Number of the event before which the power failed.
     pub at: usize,

@@ -10,15 +10,12 @@ use uxfs_disk::fault::{Fault, plant};
 
 use crate::judge::{self, Run};
 
-/// What to explore.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Plan {
     /// Seed of the first workload; those after it follow.
     pub seed: u64,
-    /// Number of states.
     pub count: u64,
-    /// States of one workload.
     pub per_workload: u64,
     /// Number of threads, which does not change the states.
     pub jobs: NonZeroUsize,
@@ -49,17 +46,13 @@ impl Plan {
 /// The result of an exploration.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
-    /// States judged.
     pub states: u64,
     /// States of interrupted recoveries, in addition.
     pub nested: u64,
-    /// Workloads run.
     pub workloads: u64,
-    /// Operations of the workloads.
     pub operations: BTreeSet<&'static str>,
     /// Volumes of the workloads, as options of mkfs.
     pub volumes: BTreeSet<&'static str>,
-    /// Failures by seed.
     pub failures: Vec<Failed>,
 }
 
@@ -99,16 +92,13 @@ impl fmt::Display for Explored {
     }
 }
 
-/// A failed state.
 #[derive(Clone, Debug)]
 pub struct Failed {
-    /// Seed of the workload.
     pub seed: u64,
     /// Number of the state; `None` if the workload itself failed.
     pub state: Option<u64>,
     /// The volume, as options of mkfs.
     pub volume: &'static str,
-    /// The problem.
     pub problem: String,
     /// The disk before the failed recovery.
     pub disk: Option<Box<MemDev>>,
@@ -137,8 +127,8 @@ pub fn repeat(seed: u64, state: u64) -> Result<Explored, Failed> {
     Ok(explored)
 }
 
-/// The work that is left.
-struct Left {
+/// The workloads and states that no thread has taken yet.
+struct RemainingWork {
     seed: u64,
     states: u64,
     failures: usize,
@@ -149,7 +139,7 @@ pub fn explore(plan: &Plan, progress: &(dyn Fn() + Sync)) -> Explored {
     // An allocator that returns large pieces to the system at once spends half of the time on page
     // faults. glibc's adapts after one large piece.
     drop(vec![0_u8; 31 << 20]);
-    let left = Mutex::new(Left { seed: plan.seed, states: plan.count, failures: 0 });
+    let left = Mutex::new(RemainingWork { seed: plan.seed, states: plan.count, failures: 0 });
     let all = Mutex::new(Explored::default());
     let matching =
         |seed: u64| plan.features.iter().all(|word| judge::volume(seed).contains(&**word));
@@ -169,7 +159,7 @@ pub fn explore(plan: &Plan, progress: &(dyn Fn() + Sync)) -> Explored {
         plant(plan.fault);
         let mut explored = Explored::default();
         while let Some((seed, states)) = next() {
-            if let Err(failed) = one(seed, states, &mut explored, progress) {
+            if let Err(failed) = explore_workload(seed, states, &mut explored, progress) {
                 explored.failures.push(failed);
                 left.lock().failures += 1;
             }
@@ -187,7 +177,7 @@ pub fn explore(plan: &Plan, progress: &(dyn Fn() + Sync)) -> Explored {
 }
 
 /// A workload and its first `states` states.
-fn one(
+fn explore_workload(
     seed: u64,
     states: u64,
     explored: &mut Explored,

@@ -56,8 +56,8 @@ fn options() -> OpenOptions {
     let mut journal = JournalOptions::default();
     journal.pipeline.size_max = 16 << 10;
     // A full host stays full, so nothing waits for space.
-    journal.patience = std::time::Duration::ZERO;
-    options.journal = Some(journal);
+    journal.host_full_timeout = std::time::Duration::ZERO;
+    options.journal = journal;
     options
 }
 
@@ -74,7 +74,7 @@ impl Run {
         let failing = Arc::new(FaultDev::new(Arc::clone(&record)).in_pieces());
         failing.add(fault);
         let below = Arc::clone(&failing) as Arc<dyn BlockDev>;
-        let ruled = RuledDev::seen_through(below, Arc::<RecordDev>::clone(&record));
+        let ruled = RuledDev::with_view(below, Arc::<RecordDev>::clone(&record));
         let ruled = Arc::new(ruled);
         Self { record, failing, ruled }
     }

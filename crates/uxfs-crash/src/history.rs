@@ -9,11 +9,11 @@ use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFLNK, S_IFMT, S_IFREG};
 use uxfs_format::timestamp::Timestamp;
 
-use crate::content::{File, Touches};
+use crate::content::{File, InPlaceWrites};
 
 /// The attributes of a file apart from content and extended attributes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Traits {
+pub(crate) struct Attributes {
     pub(crate) mode: u16,
     pub(crate) nlink: u32,
     pub(crate) owner: (u32, u32),
@@ -29,12 +29,11 @@ pub(crate) struct Traits {
 
 pub(crate) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// An expected file.
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     /// Number of the file, equal for its hard links.
     pub(crate) id: u64,
-    pub(crate) traits: Traits,
+    pub(crate) attributes: Attributes,
     pub(crate) xattrs: Arc<Xattrs>,
     pub(crate) file: Arc<File>,
 }
@@ -49,17 +48,15 @@ pub(crate) struct Moment {
     pub(crate) label: Vec<u8>,
     /// The file whose content the step changed, perhaps in several transactions.
     pub(crate) changed: Option<u64>,
-    /// The operation of the step.
     pub(crate) operation: &'static str,
 }
 
 /// All moments: the volume before the first step and after each.
 #[derive(Default)]
 pub(crate) struct History {
-    /// Bytes of a block.
     pub(crate) block: usize,
     pub(crate) moments: Vec<Moment>,
-    pub(crate) touches: Touches,
+    pub(crate) in_place_writes: InPlaceWrites,
     /// Data was written back later: the content of a file may be older than its name.
     pub(crate) delayed: bool,
     /// The steps after which the data of one file, or of all, was synced.
@@ -69,28 +66,26 @@ pub(crate) struct History {
 }
 
 /// A file on a recovered volume.
-pub(crate) struct Seen {
+pub(crate) struct RecoveredFile {
     ino: Ino,
-    traits: Traits,
+    attributes: Attributes,
     xattrs: Xattrs,
     content: Vec<u8>,
 }
 
-/// A recovered volume.
-pub(crate) struct Sight {
+pub(crate) struct RecoveredTree {
     label: Vec<u8>,
-    files: BTreeMap<Vec<u8>, Seen>,
+    files: BTreeMap<Vec<u8>, RecoveredFile>,
 }
 
 /// Receives differences; `Break` ends the comparison.
-type Tell<'a> = &'a mut dyn FnMut(&[u8], &dyn Fn() -> String) -> ControlFlow<()>;
+type Report<'a> = &'a mut dyn FnMut(&[u8], &dyn Fn() -> String) -> ControlFlow<()>;
 
 /// The bounds of a comparison.
 #[derive(Clone, Copy)]
 struct Span {
     /// The last moment that was acknowledged as durable.
     durable: usize,
-    /// The candidate moment.
     moment: usize,
     /// The last step that had begun.
     begun: usize,
@@ -107,7 +102,7 @@ impl History {
     }
 
     /// The allowed data of a file: that of its last sync, or any since.
-    fn lagging(&self, id: u64, span: Span) -> impl Iterator<Item = (usize, &Arc<Node>)> {
+    fn allowed_versions(&self, id: u64, span: Span) -> impl Iterator<Item = (usize, &Arc<Node>)> {
         let whose = |of: Option<u64>| of.is_none_or(|of| of == id);
         let synced = self.synced.iter().filter(|(step, of)| *step <= span.durable && whose(*of));
         let floor = synced.map(|(step, _)| *step).max().unwrap_or(0);
@@ -122,7 +117,7 @@ impl History {
     /// The difference from the nearest moment.
     pub(crate) fn find(
         &self,
-        sight: &Sight,
+        recovered: &RecoveredTree,
         durable: usize,
         begun: usize,
     ) -> core::result::Result<usize, String> {
@@ -130,7 +125,7 @@ impl History {
         let moments = || (durable.min(last)..=last).rev();
         let fits = |moment: &usize| {
             let span = Span { durable, moment: *moment, begun };
-            self.compare(sight, span, &mut |_, _| ControlFlow::Break(())).is_continue()
+            self.compare(recovered, span, &mut |_, _| ControlFlow::Break(())).is_continue()
         };
         if let Some(moment) = moments().find(fits) {
             return Ok(moment);
@@ -139,7 +134,7 @@ impl History {
         for moment in moments() {
             let mut found = Vec::new();
             let span = Span { durable, moment, begun };
-            let _all = self.compare(sight, span, &mut |path, problem| {
+            let _all = self.compare(recovered, span, &mut |path, problem| {
                 found.push(format!("{}: {}", path.escape_ascii(), problem()));
                 ControlFlow::Continue(())
             });
@@ -158,89 +153,95 @@ impl History {
         ))
     }
 
-    fn compare(&self, sight: &Sight, span: Span, tell: Tell<'_>) -> ControlFlow<()> {
+    fn compare(
+        &self,
+        recovered: &RecoveredTree,
+        span: Span,
+        report: Report<'_>,
+    ) -> ControlFlow<()> {
         let Span { moment, begun, .. } = span;
         let Moment { tree, label, .. } = &self.moments[moment];
         let next = self.moments.get(moment + 1).filter(|_| moment < begun);
         // The label changes at once, without the log.
-        if sight.label != *label && next.is_none_or(|next| next.label != sight.label) {
-            tell(b"", &|| format!("label {}", sight.label.escape_ascii()))?;
+        if recovered.label != *label && next.is_none_or(|next| next.label != recovered.label) {
+            report(b"", &|| format!("label {}", recovered.label.escape_ascii()))?;
         }
         let mut inos: HashMap<u64, Ino> = HashMap::new();
-        let mut found = sight.files.iter().peekable();
+        let mut found = recovered.files.iter().peekable();
         for (path, want) in tree {
             while let Some((extra, _)) = found.next_if(|(seen, _)| *seen < path) {
-                tell(extra, &|| "should not be there".into())?;
+                report(extra, &|| "should not be there".into())?;
             }
             let Some((_, have)) = found.next_if(|(seen, _)| *seen == path) else {
-                tell(path, &|| "is missing".into())?;
+                report(path, &|| "is missing".into())?;
                 continue;
             };
             if *inos.entry(want.id).or_insert(have.ino) != have.ino {
-                tell(path, &|| "is another file than its other name".into())?;
+                report(path, &|| "is another file than its other name".into())?;
             }
             let changing = next.filter(|next| next.changed == Some(want.id));
             let changing = changing.and_then(|next| next.tree.get(path));
-            self.compare_file(have, want, changing, span, path, tell)?;
+            self.compare_file(have, want, changing, span, path, report)?;
         }
-        found.try_for_each(|(extra, _)| tell(extra, &|| "should not be there".into()))
+        found.try_for_each(|(extra, _)| report(extra, &|| "should not be there".into()))
     }
 
     fn compare_file(
         &self,
-        have: &Seen,
+        have: &RecoveredFile,
         want: &Node,
         changing: Option<&Arc<Node>>,
         span: Span,
         path: &[u8],
-        tell: Tell<'_>,
+        report: Report<'_>,
     ) -> ControlFlow<()> {
-        let whole = have.traits == want.traits;
-        let partly = || changing.is_some_and(|next| traits_between(&have.traits, want, next));
+        let whole = have.attributes == want.attributes;
+        let partly =
+            || changing.is_some_and(|next| attributes_between(&have.attributes, want, next));
         if !whole && !partly() && !self.is_late(have, want, span) {
-            tell(path, &|| format!("{:?}, not {:?}", have.traits, want.traits))?;
+            report(path, &|| format!("{:?}, not {:?}", have.attributes, want.attributes))?;
         }
         if have.xattrs != *want.xattrs {
-            tell(path, &|| {
+            report(path, &|| {
                 let names = |all: &Xattrs| -> Vec<String> {
                     all.iter().map(|(n, v)| format!("{}[{}]", n.escape_ascii(), v.len())).collect()
                 };
                 format!("attributes {:?}, not {:?}", names(&have.xattrs), names(&want.xattrs))
             })?;
         }
-        if want.traits.mode & S_IFMT != S_IFREG {
+        if want.attributes.mode & S_IFMT != S_IFREG {
             return ControlFlow::Continue(());
         }
         if let Err(problem) = self.content(have, want, changing, span) {
-            tell(path, &|| problem.clone())?;
+            report(path, &|| problem.clone())?;
         }
         ControlFlow::Continue(())
     }
 
     /// With delayed write-back, times alone may differ, because they change with the data.
-    fn is_late(&self, have: &Seen, want: &Node, span: Span) -> bool {
-        if !self.delayed || want.traits.mode & S_IFMT != S_IFREG {
+    fn is_late(&self, have: &RecoveredFile, want: &Node, span: Span) -> bool {
+        if !self.delayed || want.attributes.mode & S_IFMT != S_IFREG {
             return false;
         }
-        let mut like = have.traits.clone();
-        like.times = want.traits.times;
+        let mut like = have.attributes.clone();
+        like.times = want.attributes.times;
         let known = |n: usize| {
-            self.lagging(want.id, span)
-                .any(|(_, node)| node.traits.times[n] == have.traits.times[n])
+            self.allowed_versions(want.id, span)
+                .any(|(_, node)| node.attributes.times[n] == have.attributes.times[n])
         };
-        like == want.traits && (0..4).all(known)
+        like == want.attributes && (0..4).all(known)
     }
 
     /// A length that the file had since its last sync, or one in between.
     fn is_late_length(&self, len: usize, want: &Node, span: Span) -> bool {
-        let sizes = || self.lagging(want.id, span).map(|(_, node)| node.file.size);
+        let sizes = || self.allowed_versions(want.id, span).map(|(_, node)| node.file.size);
         self.delayed && sizes().min() <= Some(len) && Some(len) <= sizes().max()
     }
 
     /// The problem with a file's content.
     fn content(
         &self,
-        have: &Seen,
+        have: &RecoveredFile,
         want: &Node,
         changing: Option<&Arc<Node>>,
         span: Span,
@@ -258,20 +259,20 @@ impl History {
         for (number, bytes) in have.content.chunks(self.block).enumerate() {
             let of = |file: &File| file.blocks.get(number).cloned().flatten();
             let old = of(&want.file);
-            let Some(at) = self.touches.differs(old.as_ref(), bytes, moment, begun) else {
+            let Some(at) = self.in_place_writes.differs(old.as_ref(), bytes, moment, begun) else {
                 continue;
             };
             let old_data = |(at, node): (usize, &Arc<Node>)| {
-                self.touches.differs(of(&node.file).as_ref(), bytes, at, begun).is_none()
+                self.in_place_writes.differs(of(&node.file).as_ref(), bytes, at, begun).is_none()
             };
-            if self.delayed && self.lagging(want.id, span).any(old_data) {
+            if self.delayed && self.allowed_versions(want.id, span).any(old_data) {
                 continue;
             }
             // A change of several transactions may be partly done.
             let fits = next.is_some_and(|next| {
                 let new = of(next);
-                self.touches.differs(new.as_ref(), bytes, moment + 1, begun).is_none()
-                    || self.touches.differs(None, bytes, moment, begun).is_none()
+                self.in_place_writes.differs(new.as_ref(), bytes, moment + 1, begun).is_none()
+                    || self.in_place_writes.differs(None, bytes, moment, begun).is_none()
             });
             if !fits {
                 let byte = bytes[at];
@@ -285,8 +286,8 @@ impl History {
 }
 
 /// Are these the attributes of a file in the middle of a step that changes its content?
-fn traits_between(have: &Traits, old: &Node, new: &Node) -> bool {
-    let (old, new) = (&old.traits, &new.traits);
+fn attributes_between(have: &Attributes, old: &Node, new: &Node) -> bool {
+    let (old, new) = (&old.attributes, &new.attributes);
     let mut like = have.clone();
     like.times = old.times;
     if (have.cowextsize, have.xflags) == (new.cowextsize, new.xflags) {
@@ -295,14 +296,13 @@ fn traits_between(have: &Traits, old: &Node, new: &Node) -> bool {
     like == *old && (0..4).all(|n| have.times[n] == old.times[n] || have.times[n] == new.times[n])
 }
 
-/// The tree of an open volume.
-pub(crate) fn read(fs: &Fs) -> Result<Sight> {
+pub(crate) fn read(fs: &Fs) -> Result<RecoveredTree> {
     let mut files = BTreeMap::new();
     let mut todo = vec![(fs.root(), Vec::new())];
     while let Some((ino, path)) = todo.pop() {
-        let traits = traits(fs, ino)?;
+        let attributes = attributes(fs, ino)?;
         let mut content = Vec::new();
-        match traits.mode & S_IFMT {
+        match attributes.mode & S_IFMT {
             S_IFREG => {
                 // A length beyond the workload's must not use up memory.
                 let size = fs.stat(ino)?.size.min(1 << 26);
@@ -317,9 +317,9 @@ pub(crate) fn read(fs: &Fs) -> Result<Sight> {
             })?,
             _ => {}
         }
-        files.insert(path, Seen { ino, traits, xattrs: xattrs(fs, ino)?, content });
+        files.insert(path, RecoveredFile { ino, attributes, xattrs: xattrs(fs, ino)?, content });
     }
-    Ok(Sight { label: label(fs), files })
+    Ok(RecoveredTree { label: label(fs), files })
 }
 
 pub(crate) fn label(fs: &Fs) -> Vec<u8> {
@@ -327,13 +327,13 @@ pub(crate) fn label(fs: &Fs) -> Vec<u8> {
     name.split(|byte| *byte == 0).next().unwrap_or_default().to_vec()
 }
 
-pub(crate) fn traits(fs: &Fs, ino: Ino) -> Result<Traits> {
+pub(crate) fn attributes(fs: &Fs, ino: Ino) -> Result<Attributes> {
     let stat = fs.stat(ino)?;
     let fsx = fs.get_fsx(ino)?;
     let target = if stat.mode & S_IFMT == S_IFLNK { fs.readlink(ino)? } else { Vec::new() };
     // These flags follow from content and attributes.
     let derived = Xflags::PREALLOC | Xflags::HASATTR;
-    Ok(Traits {
+    Ok(Attributes {
         mode: stat.mode,
         nlink: stat.nlink,
         owner: (stat.uid, stat.gid),

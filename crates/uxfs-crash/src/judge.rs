@@ -23,7 +23,6 @@ use crate::workload::Workload;
 /// Steps of a workload.
 const STEPS: usize = 120;
 
-/// A completed workload.
 pub(crate) struct Run {
     seed: u64,
     /// The volume, as options of mkfs.
@@ -33,7 +32,7 @@ pub(crate) struct Run {
 }
 
 /// The problem, and the disk before the recovery.
-type Bad = (String, Box<MemDev>);
+type BadState = (String, Box<MemDev>);
 
 /// The volume of the workload with this seed.
 pub(crate) fn volume(seed: u64) -> &'static str {
@@ -59,7 +58,7 @@ fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
         journal.mode = LogMode::Immediate;
         journal.wsync = rng.once_in(3);
     }
-    options.journal = Some(journal);
+    options.journal = journal;
     if delayed {
         let mut limits = WritebackOptions::default();
         limits.dirty_bytes = [64 << 10, 256 << 10, 4 << 20][rng.below(3) as usize];
@@ -71,7 +70,7 @@ fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
 
 /// Every run must obey the trace rules, unless a fault was planted, which must be found by its
 /// effects.
-fn dynamic(dev: &Arc<RecordDev>) -> Arc<dyn BlockDev> {
+fn ruled(dev: &Arc<RecordDev>) -> Arc<dyn BlockDev> {
     let dev = Arc::<RecordDev>::clone(dev);
     if Fault::ALL.into_iter().any(planted) {
         return dev;
@@ -80,7 +79,7 @@ fn dynamic(dev: &Arc<RecordDev>) -> Arc<dyn BlockDev> {
 }
 
 /// The result of `f`, with a panic as text.
-fn caught<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+fn catch_panic<T>(f: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("?");
@@ -92,11 +91,11 @@ impl Run {
     /// Runs the workload of a seed.
     ///
     /// # Errors
-    /// What failed without any power cut.
+    /// A failure without any power cut.
     pub(crate) fn new(seed: u64, explored: &mut Explored) -> Result<Self, String> {
         let volume = volume(seed);
         let run = || Self::record(seed, volume, explored);
-        caught(run).map_err(|e| format!("the workload: {e}"))
+        catch_panic(run).map_err(|e| format!("the workload: {e}"))
     }
 
     fn record(seed: u64, volume: &'static str, explored: &mut Explored) -> Result<Self, String> {
@@ -107,7 +106,7 @@ impl Run {
         let text = |e: uxfs::Error| e.to_string();
         let delayed = rng.once_in(3);
         let how = options(volume, &mut rng, delayed);
-        let fs = Fs::open(dynamic(&dev), how).map_err(text)?;
+        let fs = Fs::open(ruled(&dev), how).map_err(text)?;
         let mut workload = Workload::new(&fs, &dev, &mut rng, delayed).map_err(text)?;
         workload.run(STEPS).map_err(text)?;
         workload.agrees().map_err(text)??;
@@ -140,7 +139,7 @@ impl Run {
     ///
     /// # Errors
     /// The problem, and the disk before the failed recovery.
-    pub(crate) fn judge(&self, state: u64, explored: &mut Explored) -> Result<(), Bad> {
+    pub(crate) fn judge(&self, state: u64, explored: &mut Explored) -> Result<(), BadState> {
         let mut rng = self.rng(state);
         let cut = self.make(&mut rng);
         let (at, events) = (cut.at, self.recording.len());
@@ -151,7 +150,7 @@ impl Run {
             false => RecordDev::forgetful(cut.disk.clone()).in_pieces(),
         };
         let dev = Arc::new(dev.with_fua(rng.once_in(3)));
-        let recovered = caught(|| self.recover(&dev, &cut, &mut rng));
+        let recovered = catch_panic(|| self.recover(&dev, &cut, &mut rng));
         let bad = |problem, cut: &Cut| {
             (format!("cut before event {at} of {events}: {problem}"), Box::new(cut.disk.clone()))
         };
@@ -166,7 +165,7 @@ impl Run {
         let second = Cut::of(&recovery, at, &mut rng);
         let second = Cut { durable: cut.durable, begun: cut.begun, ..second };
         let dev = Arc::new(RecordDev::forgetful(second.disk.clone()).in_pieces());
-        caught(|| self.recover(&dev, &second, &mut rng)).map_err(|problem| {
+        catch_panic(|| self.recover(&dev, &second, &mut rng)).map_err(|problem| {
             bad(format!("cut again before event {at} of recovery: {problem}"), &second)
         })?;
         explored.nested += 1;
@@ -174,12 +173,12 @@ impl Run {
     }
 
     fn recover(&self, dev: &Arc<RecordDev>, cut: &Cut, rng: &mut Rng) -> Result<(), String> {
-        let fs = Fs::open(dynamic(dev), options(self.volume, rng, false))
+        let fs = Fs::open(ruled(dev), options(self.volume, rng, false))
             .map_err(|e| format!("recovery: {e}"))?;
         self.compare(&fs, cut)?;
         // Not if the power fails again, because this work is in no history.
         if !dev.records() && rng.once_in(4) {
-            use_it(&fs).map_err(|e| format!("in use after recovery: {e}"))?;
+            exercise(&fs).map_err(|e| format!("in use after recovery: {e}"))?;
         }
         fs.close().map_err(|e| format!("closing: {e}"))?;
         check(&**dev)
@@ -190,8 +189,8 @@ impl Run {
     /// # Errors
     /// The difference.
     pub(crate) fn compare(&self, fs: &Fs, cut: &Cut) -> Result<(), String> {
-        let sight = history::read(fs).map_err(|e| format!("reading: {e}"))?;
-        self.history.find(&sight, cut.durable, cut.begun).map(|_| ())
+        let recovered = history::read(fs).map_err(|e| format!("reading: {e}"))?;
+        self.history.find(&recovered, cut.durable, cut.begun).map(|_| ())
     }
 }
 
@@ -210,7 +209,7 @@ pub(crate) fn check(dev: &dyn BlockDev) -> Result<(), String> {
 }
 
 /// Checks that a recovered volume can be used.
-fn use_it(fs: &Fs) -> uxfs::Result<()> {
+fn exercise(fs: &Fs) -> uxfs::Result<()> {
     let new = fs.create(fs.root(), b"after", &NewInode::file(0o600))?;
     fs.write_at(new, 100, &[0xff; 9000])?;
     let dir = fs.create(fs.root(), b"after.d", &NewInode::dir(0o700))?;
@@ -228,7 +227,7 @@ impl State {
     /// The first `count` states of the workload with this seed.
     ///
     /// # Errors
-    /// What failed in the workload.
+    /// A failure of the workload.
     pub fn of(seed: u64, count: u64) -> Result<Vec<Self>, String> {
         let run = Arc::new(Run::new(seed, &mut Explored::default())?);
         let state = |state| Self { run: Arc::clone(&run), cut: run.state(state) };

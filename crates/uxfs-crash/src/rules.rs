@@ -69,13 +69,11 @@ pub enum Rule {
 /// A rule that was broken.
 #[derive(Clone, Debug)]
 pub struct Violation {
-    /// The rule.
     pub rule: Rule,
     /// Number of the event, from 1: writes and flushes counted together.
     pub event: u64,
     /// Byte offset on the device.
     pub at: u64,
-    /// The problem.
     pub problem: String,
 }
 
@@ -94,7 +92,7 @@ type Broken = (Rule, u64, String);
 
 /// The state of the device below.
 #[derive(Default)]
-struct Clock {
+struct DeviceState {
     /// Events that began.
     event: u64,
     /// Writes up to this event are safe.
@@ -106,7 +104,7 @@ struct Clock {
 }
 
 struct State {
-    clock: Clock,
+    device: DeviceState,
     model: Option<Model>,
     /// The log was written while it was not followed.
     log_touched: bool,
@@ -127,15 +125,15 @@ impl RuledDev {
     /// Enforces the rules on `inner`, which holds a volume.
     pub fn new(inner: Arc<dyn BlockDev>) -> Self {
         let view = Arc::clone(&inner);
-        Self::seen_through(inner, view)
+        Self::with_view(inner, view)
     }
 
     /// As [`RuledDev::new`], but reads through `view`, another way to the same bytes: `inner` may
     /// fail, or count.
-    pub fn seen_through(inner: Arc<dyn BlockDev>, view: Arc<dyn BlockDev>) -> Self {
-        let model = Model::of_clean(&*view);
-        let clock = Clock::default();
-        let state = State { clock, model, log_touched: false, broken: None, reported: false };
+    pub fn with_view(inner: Arc<dyn BlockDev>, view: Arc<dyn BlockDev>) -> Self {
+        let model = Model::from_clean_log(&*view);
+        let device = DeviceState::default();
+        let state = State { device, model, log_touched: false, broken: None, reported: false };
         Self { inner, view, state: Mutex::new(state) }
     }
 
@@ -156,12 +154,12 @@ impl RuledDev {
 
     /// Did a write or flush of log or metadata fail, on the device below?
     pub fn failure(&self) -> bool {
-        self.state.lock().clock.failed.is_some()
+        self.state.lock().device.failed.is_some()
     }
 
     /// Notes that the volume is shut down: no thread may write any more.
     pub fn stopped(&self) {
-        self.state.lock().clock.stopped = true;
+        self.state.lock().device.stopped = true;
     }
 
     /// Number of checkpoints followed.
@@ -173,20 +171,20 @@ impl RuledDev {
     fn begin(
         &self,
         at: u64,
-        judge: impl FnOnce(&mut Model, &dyn BlockDev, &Clock) -> Result<(), Broken>,
+        judge: impl FnOnce(&mut Model, &dyn BlockDev, &DeviceState) -> Result<(), Broken>,
     ) -> io::Result<u64> {
         let mut state = self.state.lock();
         let state = &mut *state;
         if let Some(broken) = &state.broken {
             return Err(io::Error::other(broken.to_string()));
         }
-        state.clock.event += 1;
-        let event = state.clock.event;
-        let forbidden = state.clock.stopped
-            || state.clock.failed.is_some_and(|id| id == thread::current().id());
+        state.device.event += 1;
+        let event = state.device.event;
+        let forbidden = state.device.stopped
+            || state.device.failed.is_some_and(|id| id == thread::current().id());
         let judged = match (&mut state.model, forbidden) {
             (_, true) => Err((Rule::Stopped, at, "after a failure".into())),
-            (Some(model), false) => judge(model, &*self.view, &state.clock),
+            (Some(model), false) => judge(model, &*self.view, &state.device),
             (None, false) => Ok(()),
         };
         judged.map_err(|(rule, at, problem)| {
@@ -205,19 +203,19 @@ impl RuledDev {
         fua: bool,
         go: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        let judge = |model: &mut Model, dev: &dyn BlockDev, clock: &Clock| {
-            model.write(dev, clock, offset, data)
+        let judge = |model: &mut Model, dev: &dyn BlockDev, device: &DeviceState| {
+            model.write(dev, device, offset, data)
         };
-        self.give_way(offset, data);
+        self.suspend_for_recovery(offset, data);
         let begun = self.begin(offset, judge)?;
         let done = go();
         let mut state = self.state.lock();
         let state = &mut *state;
-        let ended = state.clock.event;
+        let ended = state.device.event;
         match (&mut state.model, &done) {
             (Some(model), Ok(())) => {
                 // A flush that began meanwhile may not cover it.
-                model.written(data.len() as u64, begun, ended, fua, state.clock.flushed);
+                model.written(data.len() as u64, begun, ended, fua, state.device.flushed);
             }
             // A write that fails because the host is full is retried: in place it counts as not
             // written; in the log the content is unknown.
@@ -229,7 +227,7 @@ impl RuledDev {
             }
             (Some(model), Err(_)) => {
                 if !model.is_data(begun) {
-                    state.clock.failed = Some(thread::current().id());
+                    state.device.failed = Some(thread::current().id());
                 }
             }
             (None, _) => state.log_touched = true,
@@ -238,7 +236,7 @@ impl RuledDev {
     }
 
     /// Stops following: recovery clears stale blocks ahead of the head.
-    fn give_way(&self, offset: u64, data: &[u8]) {
+    fn suspend_for_recovery(&self, offset: u64, data: &[u8]) {
         let mut state = self.state.lock();
         if state.model.as_ref().is_some_and(|model| model.is_cleared(offset, data)) {
             state.model = None;
@@ -246,9 +244,9 @@ impl RuledDev {
     }
 
     /// Starts to follow a log that is clean now.
-    fn take_up(&self, state: &mut State) {
+    fn resume(&self, state: &mut State) {
         if state.model.is_none() && core::mem::take(&mut state.log_touched) {
-            state.model = Model::of_clean(&*self.view);
+            state.model = Model::from_clean_log(&*self.view);
         }
     }
 }
@@ -289,13 +287,13 @@ impl BlockDev for RuledDev {
         match &done {
             Ok(()) => {
                 // Writes that ended before it began are safe.
-                state.clock.flushed = state.clock.flushed.max(began - 1);
+                state.device.flushed = state.device.flushed.max(began - 1);
                 match &mut state.model {
-                    Some(model) => model.flushed(state.clock.flushed),
-                    None => self.take_up(state),
+                    Some(model) => model.flushed(state.device.flushed),
+                    None => self.resume(state),
                 }
             }
-            Err(_) => state.clock.failed = Some(thread::current().id()),
+            Err(_) => state.device.failed = Some(thread::current().id()),
         }
         done
     }

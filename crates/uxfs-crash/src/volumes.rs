@@ -40,7 +40,7 @@ pub const VOLUMES: &[&str] = &[
 /// Makes a volume.
 ///
 /// # Errors
-/// Those of mkfs.
+/// An error of mkfs.
 pub(crate) fn make(line: &str) -> Result<MemDev, String> {
     // Always the same bytes, so that a run repeats exactly.
     let uuid = "75786673-0000-4000-8000-000000000001".parse().ok();

@@ -190,7 +190,7 @@ macro_rules! without {
 /// Writes several pieces contiguously, each as a write of its own.
 ///
 /// # Errors
-/// Those of [`BlockDev::write_at`].
+/// As [`BlockDev::write_at`].
 #[doc(hidden)]
 pub fn write_pieces<D: BlockDev + ?Sized>(
     dev: &D,
@@ -208,7 +208,7 @@ pub fn write_pieces<D: BlockDev + ?Sized>(
 /// Writes zeroes.
 ///
 /// # Errors
-/// Those of [`BlockDev::write_at`].
+/// As [`BlockDev::write_at`].
 #[doc(hidden)]
 pub fn write_zeroes<D: BlockDev + ?Sized>(dev: &D, offset: u64, len: u64) -> io::Result<()> {
     let zeroes = vec![0; len.min(ZEROES) as usize];

@@ -18,13 +18,13 @@ pub enum Fault {
     /// The log's tail moves past metadata that is not written in place yet.
     TailEarly,
     /// Metadata written in place counts as durable before the device is flushed.
-    HomeUnflushed,
+    InPlaceUnflushed,
     /// When an object is logged again, only the changes since its last logging are logged.
     NotRelogged,
     /// Blocks are reused before their freeing is durable.
     ReusedEarly,
     /// Metadata is written in place before its changes are durable in the log.
-    HomeEarly,
+    InPlaceEarly,
     /// Metadata is written in place with a wrong LSN.
     WrongLsn,
     /// Freed buffers are not cancelled in the log.
@@ -63,10 +63,10 @@ impl Fault {
         Self::CommitLost,
         Self::WokenEarly,
         Self::TailEarly,
-        Self::HomeUnflushed,
+        Self::InPlaceUnflushed,
         Self::NotRelogged,
         Self::ReusedEarly,
-        Self::HomeEarly,
+        Self::InPlaceEarly,
         Self::WrongLsn,
         Self::CancelMissing,
         Self::CoreNotLogged,

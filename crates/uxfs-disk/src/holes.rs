@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_chunk_is_filled_once_flushes_come_between_small_writes() {
+    fn a_chunk_is_filled_when_small_writes_alternate_with_flushes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("sparse.img");
         let dev = FileDev::open(&path, OpenMode::Create(16 << 20)).unwrap();

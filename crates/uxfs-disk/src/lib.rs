@@ -11,6 +11,8 @@
 //! 4. A device is `Sync`. Calls from several threads may overlap; overlapping writes to the same
 //!    bytes leave the data of either.
 
+#![warn(missing_docs)]
+
 mod aligned;
 pub mod explicit;
 #[doc(hidden)]
@@ -24,9 +26,12 @@ mod memory;
 mod overlay;
 pub mod partition;
 mod presence;
+#[cfg(feature = "qcow2")]
 mod qcow2;
+mod qcow2_magic;
 mod slice;
 mod storage;
+mod vhd;
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -35,8 +40,11 @@ pub use aligned::AlignedBuf;
 pub use file::{FileDev, OpenMode};
 pub use memory::MemDev;
 pub use overlay::Overlay;
-pub use qcow2::{Qcow2Dev, create_qcow2, is_qcow2};
+#[cfg(feature = "qcow2")]
+pub use qcow2::{Qcow2Dev, create_qcow2};
+pub use qcow2_magic::is_qcow2;
 pub use slice::Slice;
+pub use vhd::vhd_len;
 
 /// Alignment in bytes, in memory and on the device, that direct I/O accepts on all hosts.
 pub const DIRECT_ALIGN: usize = 4096;

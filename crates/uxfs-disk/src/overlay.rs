@@ -44,7 +44,7 @@ impl Overlay {
     /// order. The last page of the device may be short.
     ///
     /// # Errors
-    /// Those of the device below and of `f`.
+    /// Errors of the device below and of `f`.
     pub fn for_changes<E: From<io::Error>>(
         &self,
         mut f: impl FnMut(u64, &[u8], &[u8]) -> Result<(), E>,
@@ -66,7 +66,7 @@ impl Overlay {
     /// Writes all changes to the device below and flushes it. The overlay keeps them too.
     ///
     /// # Errors
-    /// Those of the device below.
+    /// Errors of the device below.
     pub fn write_back(&self) -> io::Result<()> {
         let mut run: (u64, Vec<u8>) = (0, Vec::new());
         let put = |run: &mut (u64, Vec<u8>)| {

@@ -61,7 +61,7 @@ mod tests {
 
     /// None of these may block, for example a FIFO without another end.
     #[test]
-    fn other_file_types_are_refused_at_once() {
+    fn other_file_types_are_refused_without_blocking() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name);
         let fifo = path("fifo");

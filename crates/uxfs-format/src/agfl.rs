@@ -4,6 +4,7 @@
 use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::bytes::Field;
 use crate::types::AgBlock;
 
 /// "XAFL".
@@ -44,16 +45,12 @@ pub const fn slots(sectsize: usize) -> u32 {
     ((sectsize - HEADER_LEN) / 4) as u32
 }
 
-/// Byte offset of slot `index`.
-pub const fn slot_offset(index: u32) -> usize {
-    HEADER_LEN + 4 * index as usize
+/// Place of slot `index`.
+pub const fn slot_at(index: u32) -> Field<AgBlock> {
+    Field::at(HEADER_LEN + 4 * index as usize)
 }
 
 /// Block in slot `index`; null if the sector has no such slot.
 pub fn slot(sector: &[u8], index: u32) -> AgBlock {
-    let at = slot_offset(index);
-    match sector.get(at..at + 4) {
-        Some(b) => AgBlock(u32::from_be_bytes([b[0], b[1], b[2], b[3]])),
-        None => AgBlock::NULL,
-    }
+    slot_at(index).try_get(sector).unwrap_or(AgBlock::NULL)
 }

@@ -4,7 +4,10 @@
 //! extent btree. A leaf holds records behind the header. A node holds keys, then pointers; the
 //! pointers start behind the space for the block's maximum number of keys.
 
-use crate::types::{AgBlock, AgIno};
+use core::ops::Range;
+
+use crate::bytes::{Field, Number, be16, be32, be64};
+use crate::types::{AgBlock, AgIno, FileBlock, FsBlock, Ino};
 
 /// Which tree a block belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,16 +77,83 @@ pub const LONG: HeaderLayout = HeaderLayout {
     crc: 64,
 };
 
-/// Offset of the magic number in a block.
-pub const MAGIC_OFFSET: usize = 0;
-/// Offset of the level, 0 for leaves.
-pub const LEVEL_OFFSET: usize = 4;
-/// Offset of the number of records.
-pub const NUMRECS_OFFSET: usize = 6;
+/// Place of the magic number in a block.
+pub const MAGIC: Field<u32> = Field::at(0);
+/// Place of the level, 0 for leaves.
+pub const LEVEL: Field<u16> = Field::at(4);
+/// Place of the number of records, in a node of keys.
+pub const NUMRECS: Field<u16> = Field::at(6);
+/// Length of the header of an extent tree's root in a fork.
+pub const ROOT_HEADER_LEN: usize = 4;
+/// Place of the level in an extent tree's root in a fork.
+pub const ROOT_LEVEL: Field<u16> = Field::at(0);
+/// Place of the number of keys in an extent tree's root in a fork.
+pub const ROOT_NUMRECS: Field<u16> = Field::at(2);
+/// Place of the owner in a block of an extent tree.
+pub const BMAP_OWNER: Field<Ino> = Field::at(LONG.owner);
+/// Place of a record's start. In the trees of inode chunks and of reference counts this is the whole
+/// key.
+pub const START: Field<u32> = Field::at(0);
 /// No tree is higher than this many levels.
 pub const MAX_LEVELS: usize = 9;
 
+impl HeaderLayout {
+    /// Bytes of the left or the right sibling's number.
+    pub const fn sibling(&self, left: bool) -> Range<usize> {
+        let at = if left { self.leftsib } else { self.rightsib };
+        at..at + self.ptr_len
+    }
+}
+
+/// A child's block number as a node holds it: in an AG 4 bytes, in an extent tree 8.
+#[inline]
+pub fn ptr(raw: &[u8]) -> u64 {
+    match raw.len() {
+        4 => be32(raw, 0).into(),
+        _ => be64(raw, 0),
+    }
+}
+
+/// Stores a block number in the 4 or 8 bytes of `raw`.
+///
+/// # Panics
+/// If `raw` is neither 4 nor at least 8 bytes long.
+#[inline]
+pub fn put_ptr(raw: &mut [u8], block: u64) {
+    match raw.len() {
+        4 => (block as u32).write(raw, 0),
+        _ => block.write(raw, 0),
+    }
+}
+
+/// A sibling's block number from the bytes at [`HeaderLayout::sibling`]; `None` at the edge of the
+/// tree.
+pub fn sibling(raw: &[u8]) -> Option<u64> {
+    let none = raw.iter().all(|byte| *byte == 0xff);
+    (!none).then(|| ptr(raw))
+}
+
+/// Stores a sibling's block number, as [`sibling`] reads it.
+///
+/// # Panics
+/// As [`put_ptr`].
+pub fn put_sibling(raw: &mut [u8], block: Option<u64>) {
+    put_ptr(raw, block.unwrap_or(u64::MAX));
+}
+
 impl TreeKind {
+    /// Writes magic number and level into the header of a new block, and marks both siblings as
+    /// absent. Does not change the number of records.
+    ///
+    /// # Panics
+    /// If `block` is shorter than the header.
+    pub fn put_header(self, block: &mut [u8], level: u16) {
+        let layout = self.header();
+        MAGIC.set(block, self.magic());
+        LEVEL.set(block, level);
+        block[layout.leftsib..layout.rightsib + layout.ptr_len].fill(0xff);
+    }
+
     /// Magic number of its blocks.
     pub const fn magic(self) -> u32 {
         match self {
@@ -149,7 +219,7 @@ impl TreeKind {
 
     /// Most children the root of an extent tree holds in a fork of `fork_len` bytes.
     pub const fn max_bmap_root(fork_len: usize) -> usize {
-        fork_len.saturating_sub(4) / 16
+        fork_len.saturating_sub(ROOT_HEADER_LEN) / 16
     }
 
     /// Levels a tree of at most `records` records can have when every block is half full.
@@ -166,6 +236,63 @@ impl TreeKind {
     }
 }
 
+/// A node of an extent tree: the places of its keys and pointers.
+#[derive(Clone, Copy, Debug)]
+pub struct BmapNode {
+    header: usize,
+    max: usize,
+}
+
+impl BmapNode {
+    /// The root in a fork of `fork_len` bytes.
+    pub const fn root(fork_len: usize) -> Self {
+        Self { header: ROOT_HEADER_LEN, max: TreeKind::max_bmap_root(fork_len) }
+    }
+
+    /// A node block of `block_size` bytes.
+    pub const fn block(block_size: usize) -> Self {
+        Self { header: LONG.len, max: TreeKind::Bmap.max_node(block_size) }
+    }
+
+    /// Most children that the node holds.
+    pub const fn max(self) -> usize {
+        self.max
+    }
+
+    /// Place of key `index`: the first offset in the file that the child maps.
+    pub const fn key(self, index: usize) -> Field<FileBlock> {
+        Field::at(self.header + 8 * index)
+    }
+
+    /// Place of pointer `index`: the child's block.
+    pub const fn ptr(self, index: usize) -> Field<FsBlock> {
+        Field::at(self.header + 8 * self.max + 8 * index)
+    }
+
+    /// The first `count` keys with their pointers, at most as many as the node holds.
+    pub fn entries(
+        self,
+        node: &[u8],
+        count: usize,
+    ) -> impl Iterator<Item = (FileBlock, FsBlock)> + '_ {
+        let entry = move |index| (self.key(index).get(node), self.ptr(index).get(node));
+        (0..count.min(self.max)).map(entry)
+    }
+
+    /// Stores keys and pointers from the first on, at most as many as the node holds. Does not change
+    /// the count.
+    ///
+    /// # Panics
+    /// If `node` is shorter than the node.
+    pub fn put_entries(self, node: &mut [u8], entries: &[(FileBlock, FsBlock)]) {
+        debug_assert!(entries.len() <= self.max, "the caller keeps to the node's maximum");
+        for (index, (key, ptr)) in entries.iter().enumerate() {
+            self.key(index).set(node, *key);
+            self.ptr(index).set(node, *ptr);
+        }
+    }
+}
+
 /// A free extent: record and key of both free-space trees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct FreeExtent {
@@ -173,6 +300,24 @@ pub struct FreeExtent {
     pub start: AgBlock,
     /// Number of blocks.
     pub len: u32,
+}
+
+impl FreeExtent {
+    /// Decodes a record or a key.
+    #[inline]
+    pub fn decode(raw: &[u8]) -> Self {
+        Self { start: AgBlock(be32(raw, 0)), len: be32(raw, 4) }
+    }
+
+    /// Encodes a record or a key.
+    ///
+    /// # Panics
+    /// If `raw` is shorter than a record.
+    #[inline]
+    pub fn encode(&self, raw: &mut [u8]) {
+        self.start.write(raw, 0);
+        self.len.write(raw, 4);
+    }
 }
 
 /// An inode chunk: record of both inode trees.
@@ -191,6 +336,29 @@ pub struct InodeChunk {
 }
 
 impl InodeChunk {
+    /// Decodes a record. On volumes without sparse chunks `holemask` and `count` are 0.
+    #[inline]
+    pub fn decode(raw: &[u8]) -> Self {
+        let [count, freecount] =
+            raw.get(6..).and_then(|raw| raw.first_chunk().copied()).unwrap_or_default();
+        let (start, holemask) = (AgIno(be32(raw, 0)), be16(raw, 4));
+        Self { start, holemask, count, freecount, free: be64(raw, 8) }
+    }
+
+    /// Encodes a record. Volumes without sparse chunks store a 32-bit `freecount` where others have
+    /// `holemask` and `count`, too, so these have to be 0 there.
+    ///
+    /// # Panics
+    /// If `raw` is shorter than a record.
+    #[inline]
+    pub fn encode(&self, raw: &mut [u8]) {
+        self.start.write(raw, 0);
+        self.holemask.write(raw, 4);
+        raw[6] = self.count;
+        raw[7] = self.freecount;
+        self.free.write(raw, 8);
+    }
+
     /// Number of inodes present.
     pub fn inodes(&self) -> u8 {
         if self.count == 0 { 64 } else { self.count }
@@ -259,6 +427,31 @@ const RMAP_UNWRITTEN: u64 = 1 << 61;
 const RMAP_OFFSET: u64 = (1 << 54) - 1;
 
 impl Rmap {
+    /// Decodes a record.
+    #[inline]
+    pub fn decode(raw: &[u8]) -> Self {
+        let mut rec = Self {
+            start: AgBlock(be32(raw, 0)),
+            len: be32(raw, 4),
+            owner: RmapOwner(be64(raw, 8)),
+            ..Self::default()
+        };
+        rec.set_packed_offset(be64(raw, 16));
+        rec
+    }
+
+    /// Encodes a record.
+    ///
+    /// # Panics
+    /// If `raw` is shorter than a record.
+    #[inline]
+    pub fn encode(&self, raw: &mut [u8]) {
+        self.start.write(raw, 0);
+        self.len.write(raw, 4);
+        self.owner.0.write(raw, 8);
+        self.packed_offset().write(raw, 16);
+    }
+
     /// Offset with its flags, as records hold it.
     pub fn packed_offset(&self) -> u64 {
         self.key_offset() | if self.unwritten { RMAP_UNWRITTEN } else { 0 }
@@ -286,6 +479,47 @@ impl Rmap {
     }
 }
 
+/// Key of reverse mappings: block, owner, and offset with its flags except "unwritten".
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RmapKey {
+    /// Block.
+    pub block: AgBlock,
+    /// Owner.
+    pub owner: RmapOwner,
+    /// Packed offset.
+    pub offset: u64,
+}
+
+impl RmapKey {
+    /// The lowest key of mappings that start at `block`.
+    pub const fn at(block: AgBlock) -> Self {
+        Self { block, owner: RmapOwner(0), offset: 0 }
+    }
+
+    /// The highest key of mappings that start at `block`.
+    pub const fn last_at(block: AgBlock) -> Self {
+        Self { block, owner: RmapOwner(u64::MAX), offset: u64::MAX }
+    }
+
+    /// Decodes a key.
+    #[inline]
+    pub fn decode(raw: &[u8]) -> Self {
+        let (block, owner) = (AgBlock(be32(raw, 0)), RmapOwner(be64(raw, 4)));
+        Self { block, owner, offset: be64(raw, 12) }
+    }
+
+    /// Encodes a key.
+    ///
+    /// # Panics
+    /// If `raw` is shorter than a key.
+    #[inline]
+    pub fn encode(&self, raw: &mut [u8]) {
+        self.block.write(raw, 0);
+        self.owner.0.write(raw, 4);
+        self.offset.write(raw, 12);
+    }
+}
+
 /// A run of blocks with more than one owner, or staged for copy on write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Refcount {
@@ -302,12 +536,42 @@ pub struct Refcount {
 /// Bit of a record's start block that marks a staged run.
 pub const REFCOUNT_COW_FLAG: u32 = 1 << 31;
 
+impl Refcount {
+    /// Decodes a record.
+    #[inline]
+    pub fn decode(raw: &[u8]) -> Self {
+        let start = START.get(raw);
+        Self {
+            start: AgBlock(start & !REFCOUNT_COW_FLAG),
+            len: be32(raw, 4),
+            count: be32(raw, 8),
+            cow: start & REFCOUNT_COW_FLAG != 0,
+        }
+    }
+
+    /// Encodes a record.
+    ///
+    /// # Panics
+    /// If `raw` is shorter than a record.
+    #[inline]
+    pub fn encode(&self, raw: &mut [u8]) {
+        START.set(raw, self.packed_start());
+        self.len.write(raw, 4);
+        self.count.write(raw, 8);
+    }
+
+    /// Start block with the flag of staged runs: the key.
+    pub const fn packed_start(&self) -> u32 {
+        self.start.0 | if self.cow { REFCOUNT_COW_FLAG } else { 0 }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn capacities_at_4k_are_the_formats_own() {
+    fn capacities_at_4k_match_the_format() {
         let both = |t: TreeKind| (t.max_leaf(4096), t.max_node(4096));
         assert_eq!(both(TreeKind::Bno), (505, 336));
         assert_eq!(both(TreeKind::Cnt), (505, 336));
@@ -315,6 +579,70 @@ mod tests {
         assert_eq!(both(TreeKind::Rmap), (168, 91));
         assert_eq!(both(TreeKind::Refcount), (336, 505));
         assert_eq!(both(TreeKind::Bmap), (251, 251));
+    }
+
+    #[test]
+    fn records_keep_their_fields() {
+        let mut raw = [0xee; 24];
+        let free = FreeExtent { start: AgBlock(3), len: 0x0102_0304 };
+        free.encode(&mut raw);
+        assert_eq!(raw[..9], [0, 0, 0, 3, 1, 2, 3, 4, 0xee]);
+        assert_eq!(FreeExtent::decode(&raw), free);
+        let chunk =
+            InodeChunk { start: AgIno(64), holemask: 0xff00, count: 32, freecount: 5, free: 7 };
+        chunk.encode(&mut raw);
+        assert_eq!(raw[..9], [0, 0, 0, 64, 0xff, 0, 32, 5, 0]);
+        assert_eq!((raw[15], raw[16], InodeChunk::decode(&raw)), (7, 0xee, chunk));
+        let rmap = Rmap {
+            start: AgBlock(9),
+            len: 2,
+            owner: RmapOwner(131),
+            offset: 77,
+            unwritten: true,
+            ..Rmap::default()
+        };
+        rmap.encode(&mut raw);
+        assert_eq!((raw[3], raw[7], raw[15], raw[16], raw[23]), (9, 2, 131, 0x20, 77));
+        assert_eq!(Rmap::decode(&raw), rmap);
+        let key = RmapKey { block: AgBlock(9), owner: RmapOwner::LOG, offset: 1 << 62 };
+        key.encode(&mut raw);
+        assert_eq!((raw[3], raw[11], raw[12], RmapKey::decode(&raw)), (9, 0xfc, 0x40, key));
+        let refcount = Refcount { start: AgBlock(9), len: 2, count: 1, cow: true };
+        refcount.encode(&mut raw);
+        assert_eq!((raw[0], raw[3], raw[7], raw[11]), (0x80, 9, 2, 1));
+        assert_eq!(Refcount::decode(&raw), refcount);
+        assert_eq!(START.get(&raw), refcount.packed_start());
+        // A short record is no record, but it ends no program.
+        for len in 0..24 {
+            let _ = (FreeExtent::decode(&raw[..len]), InodeChunk::decode(&raw[..len]));
+            let _ = (Rmap::decode(&raw[..len]), Refcount::decode(&raw[..len]));
+        }
+    }
+
+    #[test]
+    fn pointers_have_the_length_of_their_tree() {
+        let mut raw = [0; 8];
+        put_ptr(&mut raw[..4], 0x0102_0304);
+        assert_eq!((raw, ptr(&raw[..4])), ([1, 2, 3, 4, 0, 0, 0, 0], 0x0102_0304));
+        put_ptr(&mut raw, 5);
+        assert_eq!((raw[7], ptr(&raw), sibling(&raw)), (5, 5, Some(5)));
+        for len in [4, 8] {
+            put_sibling(&mut raw[..len], None);
+            assert_eq!(sibling(&raw[..len]), None);
+        }
+    }
+
+    #[test]
+    fn nodes_of_an_extent_tree_keep_their_entries() {
+        let entries = [(FileBlock(1), FsBlock(7)), (FileBlock(20), FsBlock(8))];
+        for (node, len) in [(BmapNode::root(76), 76), (BmapNode::block(512), 512)] {
+            let mut raw = vec![0; len];
+            node.put_entries(&mut raw, &entries);
+            assert!(node.entries(&raw, 2).eq(entries));
+            assert_eq!(node.entries(&raw, 999).count(), node.max());
+            assert!(node.ptr(node.max() - 1).range().end <= len);
+        }
+        assert_eq!((BmapNode::root(76).ptr(0).offset(), BmapNode::root(3).max()), (4 + 32, 0));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Kinds of metadata buffer: how to recognise each kind, and the offsets of the common fields.
 
 use crate::btree::TreeKind;
-use crate::bytes::{be16, be32};
+use crate::bytes::{Field, be16, be32};
+use crate::types::{AgNo, Daddr, Ino, Lsn, Uuid};
 use crate::{agf, agfl, agi, inode, superblock, symlink};
 
 /// Kinds of metadata buffer.
@@ -55,6 +56,43 @@ pub enum OwnerField {
     Ag(usize),
     /// Inode number at this offset.
     Inode(usize),
+}
+
+impl Layout {
+    /// The LSN of a buffer; 0 if it is too short for one.
+    pub fn lsn(&self, buffer: &[u8]) -> Lsn {
+        Field::at(self.lsn).get(buffer)
+    }
+
+    /// Stores the LSN.
+    ///
+    /// # Panics
+    /// If `buffer` is too short for one.
+    pub fn set_lsn(&self, buffer: &mut [u8], lsn: Lsn) {
+        Field::at(self.lsn).set(buffer, lsn);
+    }
+
+    /// Does the address field name `daddr`? True for kinds that do not store their address.
+    pub fn is_at(&self, buffer: &[u8], daddr: Daddr) -> bool {
+        self.blkno.is_none_or(|at| Field::at(at).try_get(buffer) == Some(daddr))
+    }
+
+    /// Stores address, UUID and owner, as far as the kind has them. `owner` is an inode number or an
+    /// AG number.
+    ///
+    /// # Panics
+    /// If `buffer` is shorter than the header.
+    pub fn label(&self, buffer: &mut [u8], daddr: Daddr, uuid: &Uuid, owner: u64) {
+        buffer[self.uuid..self.uuid + 16].copy_from_slice(&uuid.0);
+        if let Some(at) = self.blkno {
+            Field::at(at).set(buffer, daddr);
+        }
+        match self.owner {
+            OwnerField::Inode(at) => Field::at(at).set(buffer, Ino(owner)),
+            OwnerField::Ag(at) => Field::at(at).set(buffer, AgNo(owner as u32)),
+            OwnerField::None => {}
+        }
+    }
 }
 
 impl BufKind {

@@ -9,7 +9,7 @@
 //!    copy that an earlier volume left behind and a copy inside a file that holds an image.
 //! 2. The caller bounds the number of bytes read; a constant bounds the number of candidates.
 
-use crate::superblock::{MAGIC, Superblock};
+use crate::superblock::{Superblock, has_magic};
 use crate::types::AgNo;
 
 /// Maximum number of candidates that are verified against the other copies.
@@ -45,7 +45,7 @@ pub fn find(len: u64, scan: u64, read: &mut ReadAt<'_>) -> Option<Copy> {
     let mut first = [0; SECTOR];
     for at in guesses {
         if (search.read)(at, &mut first)
-            && is_magic(&first)
+            && has_magic(&first)
             && let Some(copy) = search.candidate(at)
         {
             return Some(copy);
@@ -60,10 +60,6 @@ fn guesses(len: u64, log: u32) -> impl Iterator<Item = u64> {
     let blocks = len >> log;
     let equal = (2..=GROUPS_GUESSED).map(move |groups| blocks.div_ceil(groups) << log);
     equal.chain([AG_MAX - (1 << log)]).filter(move |at| *at > 0 && *at < len)
-}
-
-fn is_magic(sector: &[u8]) -> bool {
-    sector.starts_with(&MAGIC.to_be_bytes())
 }
 
 struct Search<'r, 'a> {
@@ -81,7 +77,7 @@ impl Search<'_, '_> {
             let whole = &mut buf[..len];
             let fine = (self.read)(at, whole);
             for (sector, offset) in buf[..len].chunks(SECTOR).zip((at..).step_by(SECTOR)) {
-                if !fine || offset == 0 || !is_magic(sector) {
+                if !fine || offset == 0 || !has_magic(sector) {
                     continue;
                 }
                 if self.left == 0 {
@@ -119,7 +115,7 @@ impl Search<'_, '_> {
     /// The sector of a superblock that passes verification.
     fn sector(&mut self, at: u64) -> Option<Vec<u8>> {
         let mut sector = vec![0; SECTOR];
-        if !(self.read)(at, &mut sector) || !is_magic(&sector) {
+        if !(self.read)(at, &mut sector) || !has_magic(&sector) {
             return None;
         }
         let len = usize::from(Superblock::view(&sector)?.sectsize.get());
@@ -150,6 +146,7 @@ fn same(sb: &Superblock, other: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::superblock::MAGIC;
     use zerocopy::{FromZeros, IntoBytes};
 
     const AG: u64 = 16 << 20;

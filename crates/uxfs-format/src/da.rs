@@ -9,7 +9,7 @@
 //! 3. Directory and attribute leaves have the same header. Their entries have the same length as
 //!    a node's and start with the hash, so [`lower_bound`] searches all of them.
 
-use crate::bytes::{be16, be32};
+use crate::bytes::{Field, be32};
 use crate::error::{Check, Problem};
 
 /// Magic number of a node.
@@ -21,48 +21,52 @@ pub const DIR_LEAF1_MAGIC: u16 = 0x3df1;
 /// Magic number of a leaf of a directory in node form.
 pub const DIR_LEAFN_MAGIC: u16 = 0x3dff;
 
-/// Byte offset of the number of the next block on the level.
-pub const FORW: usize = 0;
-/// Byte offset of the number of the previous block on the level.
-pub const BACK: usize = 4;
-/// Byte offset of the 16-bit magic number.
-pub const MAGIC: usize = 8;
+/// Place of the number of the next block on the level.
+pub const FORW: Field<u32> = Field::at(0);
+/// Place of the number of the previous block on the level.
+pub const BACK: Field<u32> = Field::at(4);
+/// Place of the magic number.
+pub const MAGIC: Field<u16> = Field::at(8);
 /// Length of the common header.
 pub const INFO_LEN: usize = 56;
-/// Byte offset of the 16-bit entry count, in nodes and leaves.
-pub const COUNT: usize = 56;
-/// Byte offset of a node's 16-bit level; level 1 is just above the leaves.
-pub const LEVEL: usize = 58;
+/// Place of the entry count, in nodes and leaves.
+pub const COUNT: Field<u16> = Field::at(56);
+/// Place of a node's level; level 1 is just above the leaves.
+pub const LEVEL: Field<u16> = Field::at(58);
 /// Byte offset of the first entry of a node or of a directory leaf.
 pub const ENTRIES: usize = 64;
 /// Length of an entry.
 pub const ENTRY_LEN: usize = 8;
+/// Place of the hash in an entry.
+pub const ENTRY_HASH: Field<u32> = Field::at(0);
+/// Place in a node's entry of the child's block number.
+const ENTRY_CHILD: Field<u32> = Field::at(4);
 /// Maximum number of levels of a tree, the leaves included.
 pub const MAX_DEPTH: usize = 5;
 
 /// Block number of the next block of the level, in file system blocks; 0 if there is none.
 pub fn forw(block: &[u8]) -> u32 {
-    be32(block, FORW)
+    FORW.get(block)
 }
 
 /// Block number of the previous block of the level, in file system blocks; 0 if there is none.
 pub fn back(block: &[u8]) -> u32 {
-    be32(block, BACK)
+    BACK.get(block)
 }
 
 /// The magic number.
 pub fn magic(block: &[u8]) -> u16 {
-    be16(block, MAGIC)
+    MAGIC.get(block)
 }
 
 /// Number of entries, stale entries included.
 pub fn count(block: &[u8]) -> usize {
-    be16(block, COUNT).into()
+    COUNT.get(block).into()
 }
 
 /// Level of a node.
 pub fn level(node: &[u8]) -> usize {
-    be16(node, LEVEL).into()
+    LEVEL.get(node).into()
 }
 
 /// Maximum number of entries in a node (or a node-form directory leaf) of `len` bytes.
@@ -70,22 +74,37 @@ pub const fn capacity(len: usize) -> usize {
     len.saturating_sub(ENTRIES) / ENTRY_LEN
 }
 
+/// Place of the hash of entry `index` of a node.
+pub const fn hash_at(index: usize) -> Field<u32> {
+    ENTRY_HASH.behind(ENTRIES + index * ENTRY_LEN)
+}
+
 /// Hash of entry `index` of a node: the highest of its child.
 pub fn hash(node: &[u8], index: usize) -> u32 {
-    be32(node, ENTRIES + index * ENTRY_LEN)
+    hash_at(index).get(node)
 }
 
 /// Block number of the child of entry `index` of a node, in file system blocks.
 pub fn child(node: &[u8], index: usize) -> u32 {
-    be32(node, ENTRIES + index * ENTRY_LEN + 4)
+    ENTRY_CHILD.behind(ENTRIES + index * ENTRY_LEN).get(node)
 }
 
 /// A node's entry as it is stored.
 pub fn entry(hash: u32, child: u32) -> [u8; ENTRY_LEN] {
     let mut raw = [0; ENTRY_LEN];
-    raw[..4].copy_from_slice(&hash.to_be_bytes());
-    raw[4..].copy_from_slice(&child.to_be_bytes());
+    ENTRY_HASH.set(&mut raw, hash);
+    ENTRY_CHILD.set(&mut raw, child);
     raw
+}
+
+/// Writes magic number, entry count and level into the header of a node.
+///
+/// # Panics
+/// If `node` is shorter than the header.
+pub fn put_node_header(node: &mut [u8], count: usize, level: usize) {
+    MAGIC.set(node, NODE_MAGIC);
+    COUNT.set(node, count as u16);
+    LEVEL.set(node, level as u16);
 }
 
 /// Index of the first of `count` entries, which start at byte 0 of `entries`, whose hash is not
@@ -142,9 +161,7 @@ mod tests {
 
     fn node(hashes: &[u32]) -> Vec<u8> {
         let mut block = vec![0; 4096];
-        block[MAGIC..MAGIC + 2].copy_from_slice(&NODE_MAGIC.to_be_bytes());
-        block[COUNT..COUNT + 2].copy_from_slice(&(hashes.len() as u16).to_be_bytes());
-        block[LEVEL..LEVEL + 2].copy_from_slice(&1u16.to_be_bytes());
+        put_node_header(&mut block, hashes.len(), 1);
         for (i, &h) in hashes.iter().enumerate() {
             let at = ENTRIES + i * ENTRY_LEN;
             block[at..at + ENTRY_LEN].copy_from_slice(&entry(h, 100 + i as u32));
@@ -167,10 +184,10 @@ mod tests {
         assert!(check_node(&node(&[])).is_err());
         assert!(check_node(&node(&[2, 1])).is_err());
         let mut deep = node(&[1]);
-        deep[LEVEL + 1] = 5;
+        LEVEL.set(&mut deep, 5);
         assert!(check_node(&deep).is_err());
         let mut full = node(&[1]);
-        full[COUNT..COUNT + 2].copy_from_slice(&505u16.to_be_bytes());
+        COUNT.set(&mut full, 505);
         assert!(check_node(&full).is_err());
     }
 }

@@ -118,7 +118,7 @@ impl Problem {
 pub struct Corrupt {
     /// XFS' name of the structure, for example `AGF` or `bnobt block`.
     pub structure: &'static str,
-    /// Where it lies.
+    /// The structure's place on the volume.
     pub place: Place,
     /// The kind of the check that failed.
     pub check: Check,

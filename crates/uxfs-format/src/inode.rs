@@ -1,7 +1,7 @@
 //! The inode: a core of 176 bytes (100 in version 4), then the literal area with the data fork
 //! and, behind it, the attribute fork.
 
-use crate::bytes::{be16, be32, be64};
+use crate::bytes::{Field, be16, be32, be64};
 use crate::crc;
 use crate::error::{Check, Problem};
 use crate::error::{Corrupt, Place};
@@ -18,8 +18,14 @@ pub const V4_CORE_LEN: usize = 100;
 pub const CRC_OFFSET: usize = 100;
 /// Byte offset of `di_next_unlinked`.
 pub const NEXT_UNLINKED_OFFSET: usize = 96;
-/// Byte offset of `di_lsn`.
-pub const LSN_OFFSET: usize = 112;
+/// Place of `di_mode`.
+pub const MODE: Field<u16> = Field::at(2);
+/// Place of `di_lsn`.
+pub const LSN: Field<Lsn> = Field::at(112);
+/// Place of `di_ino`, the inode's own number.
+pub const INO: Field<Ino> = Field::at(152);
+/// Place of a device number in a fork of format [`ForkFormat::Dev`].
+pub const DEV: Field<u32> = Field::at(0);
 
 /// File type bits of a mode.
 pub const S_IFMT: u16 = 0o170_000;
@@ -118,6 +124,11 @@ impl ForkFormat {
             _ => None,
         }
     }
+}
+
+/// Does an inode start here? The magic number is all that this tells.
+pub fn has_magic(raw: &[u8]) -> bool {
+    Field::at(0).try_get(raw) == Some(MAGIC)
 }
 
 /// Which fork of an inode.
@@ -290,8 +301,8 @@ impl InodeCore {
         if !crc::matches(raw, CRC_OFFSET) {
             return bad(Check::Checksum, "checksum does not match".into());
         }
-        if be64(raw, 152) != ino.0 {
-            return bad(Check::Address, format!("holds inode number {}", be64(raw, 152)));
+        if INO.get(raw) != ino {
+            return bad(Check::Address, format!("holds inode number {}", INO.get(raw)));
         }
         if raw[160..176] != uuid.0 {
             return bad(Check::Uuid, "UUID is another volume's".into());
@@ -378,7 +389,7 @@ impl InodeCore {
             generation: be32(raw, 92),
             next_unlinked: AgIno(be32(raw, NEXT_UNLINKED_OFFSET)),
             changecount: be64(raw, 104),
-            lsn: Lsn(be64(raw, LSN_OFFSET)),
+            lsn: LSN.get(raw),
             flags2,
             cowextsize: be32(raw, 128),
             crtime: time(144),
@@ -514,7 +525,7 @@ impl InodeCore {
         put(92, &self.generation.to_be_bytes());
         put(NEXT_UNLINKED_OFFSET, &self.next_unlinked.0.to_be_bytes());
         put(104, &self.changecount.to_be_bytes());
-        put(LSN_OFFSET, &self.lsn.0.to_be_bytes());
+        put(LSN.offset(), &self.lsn.0.to_be_bytes());
         put(120, &self.flags2.bits().to_be_bytes());
         put(128, &self.cowextsize.to_be_bytes());
         put(132, &[0; 12]);

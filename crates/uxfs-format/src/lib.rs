@@ -4,7 +4,8 @@
 //! keeps these rules:
 //!
 //! 1. Metadata is big-endian; checksums are little-endian. Conversions of byte order belong in
-//!    this crate.
+//!    this crate. Other crates use named fields ([`bytes::Field`]), views, and the encode and decode
+//!    functions of each type.
 //! 2. Fixed layouts are `zerocopy` views over the caller's buffer. Their sizes and offsets are
 //!    checked at compile time.
 //! 3. A structure is verified after a read and before a write ([`verify`]): magic number, checksum,
@@ -12,6 +13,8 @@
 //! 4. Nothing here panics on any input bytes.
 //! 5. Structures have the layout of format version 5. Version 4 is read-only; its blocks are
 //!    converted to the version 5 layout when they are read ([`v4`]).
+
+#![warn(missing_docs)]
 
 pub mod acl;
 pub mod agf;

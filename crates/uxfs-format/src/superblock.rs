@@ -3,6 +3,7 @@
 use zerocopy::big_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::bytes::Field;
 use crate::error::{Check, Corrupt, Place};
 use crate::features::{Features2, Incompat, LogIncompat, RoCompat, Version};
 use crate::types::Uuid;
@@ -108,6 +109,11 @@ pub fn used_len(incompat: Incompat) -> usize {
     } else {
         248
     }
+}
+
+/// Does a superblock start here? The magic number is all that this tells.
+pub fn has_magic(sector: &[u8]) -> bool {
+    Field::at(0).try_get(sector) == Some(MAGIC)
 }
 
 impl Superblock {

@@ -4,6 +4,8 @@
 //! the classic XFS bug. Separate types turn this confusion into a compile error. Conversions need
 //! the geometry and are methods of [`crate::geometry::Geometry`].
 
+use crate::bytes::Number;
+
 macro_rules! number {
     ($(#[$doc:meta])* $name:ident($int:ty)) => {
         $(#[$doc])*
@@ -17,6 +19,20 @@ macro_rules! number {
             /// Is this the "none" value?
             pub const fn is_null(self) -> bool {
                 self.0 == <$int>::MAX
+            }
+        }
+
+        impl Number for $name {
+            const LEN: usize = <$int>::LEN;
+
+            #[inline]
+            fn read(b: &[u8], at: usize) -> Option<Self> {
+                <$int>::read(b, at).map(Self)
+            }
+
+            #[inline]
+            fn write(self, b: &mut [u8], at: usize) {
+                self.0.write(b, at);
             }
         }
 
@@ -87,7 +103,7 @@ impl Lsn {
         Self((cycle as u64) << 32 | block as u64)
     }
 
-    /// Its cycle.
+    /// The cycle number.
     pub const fn cycle(self) -> u32 {
         (self.0 >> 32) as u32
     }

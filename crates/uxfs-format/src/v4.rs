@@ -78,13 +78,12 @@ pub fn lift(block: Box<[u8]>, kind: BufKind) -> Box<[u8]> {
     lifted[body + GROWTH..].copy_from_slice(content);
     if magic == 0 {
         lifted[..BMAP_HEADER_LEN].copy_from_slice(&block[..BMAP_HEADER_LEN]);
-        let magic = TreeKind::Bmap.magic().to_be_bytes();
-        lifted[btree::MAGIC_OFFSET..btree::MAGIC_OFFSET + 4].copy_from_slice(&magic);
+        btree::MAGIC.set(&mut lifted, TreeKind::Bmap.magic());
     } else {
         lifted[..DA_INFO_LEN].copy_from_slice(&block[..DA_INFO_LEN]);
-        lifted[da::MAGIC..da::MAGIC + 2].copy_from_slice(&magic.to_be_bytes());
+        da::MAGIC.set(&mut lifted, magic);
         // The entry count, then the level or the count of stale entries.
-        lifted[da::COUNT..da::COUNT + 4].copy_from_slice(&block[DA_INFO_LEN..DA_HEADER_LEN]);
+        lifted[da::INFO_LEN..da::INFO_LEN + 4].copy_from_slice(&block[DA_INFO_LEN..DA_HEADER_LEN]);
     }
     lifted
 }
@@ -115,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn extent_tree_blocks_keep_their_room() {
+    fn extent_tree_blocks_keep_their_capacity() {
         let mut block = vec![0x11; 512].into_boxed_slice();
         block[..8].copy_from_slice(b"BMAP\0\x02\0\x05");
         let kind = BufKind::Btree(TreeKind::Bmap);
@@ -151,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn short_blocks_stay() {
+    fn short_tree_blocks_are_unchanged() {
         for len in 0..24 {
             for kind in [BufKind::DaNode, BufKind::Btree(TreeKind::Bmap)] {
                 let block = vec![1; len].into_boxed_slice();

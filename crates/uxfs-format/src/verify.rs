@@ -8,7 +8,7 @@ use crate::agf::Agf;
 use crate::agi::Agi;
 use crate::btree::{self, TreeKind};
 pub use crate::buf_kind::{BufKind, Layout, OwnerField};
-use crate::bytes::{be16, be32, be64};
+use crate::bytes::{be32, be64};
 use crate::error::{Check, Problem};
 use crate::error::{Corrupt, Place};
 use crate::features::RoCompat;
@@ -215,8 +215,8 @@ fn check_btree(buffer: &[u8], tree: TreeKind, daddr: Daddr, geo: &Geometry) -> R
     if !wanted {
         return Err(Check::Version.failed("the volume has no such tree"));
     }
-    let level = usize::from(be16(buffer, btree::LEVEL_OFFSET));
-    let records = usize::from(be16(buffer, btree::NUMRECS_OFFSET));
+    let level = usize::from(btree::LEVEL.get(buffer));
+    let records = usize::from(btree::NUMRECS.get(buffer));
     if level >= btree::MAX_LEVELS {
         return Err(Check::Level.failed(format!("level {level}")));
     }

@@ -17,7 +17,6 @@ pub(crate) fn ino_of(fs: &Fs, node: INodeNo) -> Ino {
     if node == INodeNo::ROOT { fs.root() } else { Ino(node.0) }
 }
 
-/// The file type of a mode.
 pub(crate) fn kind_of(mode: u16) -> FileType {
     match mode & S_IFMT {
         S_IFDIR => FileType::Directory,
@@ -143,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn device_numbers_go_both_ways() {
+    fn device_numbers_round_trip() {
         for pair in [(0, 0), (8, 1), (253, 300), (4095, 0x3_ffff)] {
             assert_eq!(decode_rdev(encode_rdev(pair)), pair);
         }

@@ -26,21 +26,22 @@ use std::time::{Duration, Instant};
 pub const DEVICE: &str = "/dev/cpu_dma_latency";
 
 /// Length of a period, and the number of requests in it from which on processors are kept awake.
-const PAUSE: Duration = Duration::from_millis(50);
-const MANY: u32 = 100;
+const PERIOD: Duration = Duration::from_millis(50);
+const BUSY_REQUESTS: u32 = 100;
 
-/// Number of requests after which the rate is checked while processors may halt.
-const FEW: u32 = 64;
-const SOON: Duration = Duration::from_millis(32);
+/// While processors may halt, the rate is checked after this many requests; the thread is woken if they
+/// took less than this time.
+const CHECK_EVERY: u32 = 64;
+const CHECK_WITHIN: Duration = Duration::from_millis(32);
 
 /// Keeps all idle processors of the machine from halting until it is dropped.
-pub struct Held(#[expect(dead_code, reason = "its closing is what ends it")] File);
+pub struct LatencyRequest(#[expect(dead_code, reason = "its closing is what ends it")] File);
 
-impl Held {
-    /// Asks the kernel for it.
+impl LatencyRequest {
+    /// Asks the kernel to keep processors from halting.
     ///
     /// # Errors
-    /// Those of the system: only root may, or there is no such device.
+    /// The process is not root, or the device does not exist.
     pub fn new() -> io::Result<Self> {
         Self::of(Path::new(DEVICE))
     }
@@ -56,10 +57,10 @@ fn open(device: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).open(device)
 }
 
-/// Asks for it while there are many requests.
+/// Holds a latency request while there are many requests.
 pub(crate) struct Awake {
     shared: Arc<Shared>,
-    keeper: Option<JoinHandle<()>>,
+    worker: Option<JoinHandle<()>>,
     thread: Thread,
 }
 
@@ -78,7 +79,7 @@ impl Awake {
     /// Starts the thread.
     ///
     /// # Errors
-    /// As [`Held::new`], and those of the host for a new thread.
+    /// As [`LatencyRequest::new`], or the host cannot start a thread.
     pub(crate) fn start() -> io::Result<Self> {
         Self::with(DEVICE.into())
     }
@@ -93,22 +94,21 @@ impl Awake {
             held: AtomicBool::new(false),
             ending: AtomicBool::new(false),
         });
-        let keeper = std::thread::Builder::new().name("uxfs-awake".into()).spawn({
+        let worker = std::thread::Builder::new().name("uxfs-awake".into()).spawn({
             let shared = Arc::clone(&shared);
             move || shared.keep(&device)
         })?;
-        let thread = keeper.thread().clone();
-        Ok(Self { shared, keeper: Some(keeper), thread })
+        let thread = worker.thread().clone();
+        Ok(Self { shared, worker: Some(worker), thread })
     }
 
-    /// Counts a request.
-    pub(crate) fn stir(&self) {
+    pub(crate) fn count_request(&self) {
         let shared = &*self.shared;
         let before = shared.requests.fetch_add(1, Ordering::Relaxed);
-        if before % FEW == FEW - 1 && !shared.held.load(Ordering::Relaxed) {
+        if before % CHECK_EVERY == CHECK_EVERY - 1 && !shared.held.load(Ordering::Relaxed) {
             let now = shared.begun.elapsed().as_millis() as u64;
             let few = now.saturating_sub(shared.last.swap(now, Ordering::Relaxed));
-            if u128::from(few) < SOON.as_millis() {
+            if u128::from(few) < CHECK_WITHIN.as_millis() {
                 self.thread.unpark();
             }
         }
@@ -119,17 +119,17 @@ impl Drop for Awake {
     fn drop(&mut self) {
         self.shared.ending.store(true, Ordering::SeqCst);
         self.thread.unpark();
-        if let Some(keeper) = self.keeper.take() {
+        if let Some(worker) = self.worker.take() {
             // A panic there was reported where it happened.
-            let _ = keeper.join();
+            let _ = worker.join();
         }
     }
 }
 
 impl Shared {
     /// Waits for one period, unless the thread must end.
-    fn rest(&self) {
-        let over = Instant::now() + PAUSE;
+    fn wait_one_period(&self) {
+        let over = Instant::now() + PERIOD;
         // It may be woken twice.
         while !self.ending.load(Ordering::SeqCst) {
             match over.checked_duration_since(Instant::now()) {
@@ -145,7 +145,7 @@ impl Shared {
             std::thread::park();
             self.held.store(true, Ordering::Relaxed);
             // It could be opened at the start. If it cannot be now, requests only take longer.
-            let held = Held::of(device);
+            let held = LatencyRequest::of(device);
             while self.counts_many() {}
             drop(held);
             self.held.store(false, Ordering::Relaxed);
@@ -155,9 +155,9 @@ impl Shared {
     /// Waits for one period. Returns whether there were many requests, and whether to continue.
     fn counts_many(&self) -> bool {
         let before = self.requests.load(Ordering::Relaxed);
-        self.rest();
+        self.wait_one_period();
         let more = self.requests.load(Ordering::Relaxed).wrapping_sub(before);
-        more >= MANY && !self.ending.load(Ordering::SeqCst)
+        more >= BUSY_REQUESTS && !self.ending.load(Ordering::SeqCst)
     }
 }
 
@@ -180,13 +180,13 @@ mod tests {
             Self { device, awake }
         }
 
-        fn stir(&self, times: u32) {
-            (0..times).for_each(|_| self.awake.stir());
+        fn count_request(&self, times: u32) {
+            (0..times).for_each(|_| self.awake.count_request());
         }
 
         fn until_held(&self) {
             until("held", || {
-                self.stir(2 * FEW);
+                self.count_request(2 * CHECK_EVERY);
                 is_open(&self.device)
             });
         }
@@ -212,8 +212,8 @@ mod tests {
     fn the_device_is_open_only_while_there_are_many_requests() {
         let rig = Rig::new();
         // Single requests do not keep the processors awake.
-        for _ in 0..2 * FEW {
-            rig.stir(1);
+        for _ in 0..2 * CHECK_EVERY {
+            rig.count_request(1);
             std::thread::sleep(Duration::from_millis(1));
             assert!(!is_open(&rig.device), "held for single requests");
         }
@@ -234,11 +234,11 @@ mod tests {
         rig.until_held();
         let (begun, mut last) = (Instant::now(), Instant::now());
         let (mut looked, mut rests, mut given_back) = (0, 0, 0);
-        while begun.elapsed() < 6 * PAUSE || looked < 6 {
-            rig.stir(MANY);
+        while begun.elapsed() < 6 * PERIOD || looked < 6 {
+            rig.count_request(BUSY_REQUESTS);
             // On a busy machine this thread may sleep for long. Each such pause may close the device once,
             // and that may be seen later.
-            rests += u32::from(last.elapsed() >= PAUSE / 2);
+            rests += u32::from(last.elapsed() >= PERIOD / 2);
             last = Instant::now();
             looked += 1;
             if !is_open(&rig.device) {

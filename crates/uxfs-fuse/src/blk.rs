@@ -42,7 +42,7 @@ use crate::volume::Volume;
 /// Most bytes of one read or write. A message between sockets holds at most twice as many.
 pub(crate) const MAX_WRITE: u32 = 128 << 10;
 /// Most bytes of a request or reply without its data.
-const BESIDES: usize = 8 << 10;
+const HEADER_MAX: usize = 8 << 10;
 /// Bytes of a reply without data.
 const REPLY: usize = 16;
 const FUSE_DESTROY: u32 = 38;
@@ -59,7 +59,6 @@ pub(crate) struct Between {
     end: Arc<End>,
 }
 
-/// The end of a mount.
 #[derive(Default)]
 struct End {
     /// The kernel has ended the mount.
@@ -90,7 +89,7 @@ impl Drop for Between {
 /// Mounts, and starts the threads.
 ///
 /// # Errors
-/// Those of the kernel and of `losetup`; without root.
+/// Errors of the kernel and of `losetup`; not root.
 pub(crate) fn mount(
     server: Server,
     volume: &Arc<Volume>,
@@ -136,7 +135,6 @@ fn start(
     Ok((session, between))
 }
 
-/// The requests of the kernel.
 struct Requests {
     dev: Arc<File>,
     ours: Arc<UnixDatagram>,
@@ -147,7 +145,7 @@ struct Requests {
 
 impl Requests {
     fn pass(&self) {
-        let mut buffer = vec![0; MAX_WRITE as usize + BESIDES];
+        let mut buffer = vec![0; MAX_WRITE as usize + HEADER_MAX];
         loop {
             let len = match (&*self.dev).read(&mut buffer) {
                 Ok(len) => len,
@@ -198,12 +196,10 @@ impl Requests {
     }
 }
 
-/// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Head {
     opcode: u32,
     unique: u64,
-    /// The calling process.
     pid: u32,
 }
 
@@ -216,7 +212,7 @@ impl Head {
 }
 
 fn pass_replies(ours: &UnixDatagram, dev: &File) {
-    let mut buffer = vec![0; MAX_WRITE as usize + BESIDES];
+    let mut buffer = vec![0; MAX_WRITE as usize + HEADER_MAX];
     while let Ok(len @ 1..) = ours.recv(&mut buffer) {
         let mut dev = dev;
         // The kernel refuses a reply to an interrupted request, which needs none.
@@ -291,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_have_heads() {
+    fn request_headers_are_parsed() {
         let mut request = [0; 48];
         request[4..8].copy_from_slice(&FUSE_SYNCFS.to_ne_bytes());
         request[8..16].copy_from_slice(&77_u64.to_ne_bytes());

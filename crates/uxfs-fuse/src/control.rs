@@ -25,9 +25,9 @@ use parking_lot::Mutex;
 use uxfs::format::Ino;
 use uxfs::{Fs, Histogram};
 
-use crate::live::Live;
+use crate::current_options::CurrentOptions;
 use crate::mounts;
-use crate::record::{Process, plain};
+use crate::record::{Process, without_errno};
 use crate::volume::Volume;
 
 /// The state of the mount.
@@ -49,12 +49,12 @@ const ERANGE: i32 = 34;
 const NAME_MAX: usize = 255;
 
 /// Most bytes of a value.
-const ROOM: usize = 64 << 10;
+const VALUE_MAX: usize = 64 << 10;
 
 /// The state of a mount apart from its volume.
 pub(crate) struct Control {
     begun: Instant,
-    options: Arc<Live>,
+    options: Arc<CurrentOptions>,
     /// Idle processors are kept from halting.
     awake: bool,
     copies: Mutex<HashMap<u64, Copied>>,
@@ -71,7 +71,7 @@ pub struct Copied {
 
 impl Control {
     /// The state of a mount that starts now.
-    pub(crate) fn new(options: Arc<Live>, awake: bool) -> Self {
+    pub(crate) fn new(options: Arc<CurrentOptions>, awake: bool) -> Self {
         Self { begun: Instant::now(), options, awake, copies: Mutex::default() }
     }
 
@@ -107,7 +107,7 @@ impl Control {
     fn status(&self, volume: &Volume, fs: &Fs) -> Vec<u8> {
         let mut lines = Lines::default();
         let (space, options) = (fs.statfs(), self.options.all());
-        volume.notice(fs);
+        volume.report_state(fs);
         let stopped = fs.stopped_by();
         lines.add("state", if stopped.is_some() { "stopped" } else { "mounted" });
         if let Some(why) = stopped {
@@ -115,7 +115,7 @@ impl Control {
         }
         lines.add("label", String::from_utf8_lossy(&space.label));
         lines.add("uuid", space.uuid);
-        let Process { id, started, namespace } = Process::own();
+        let Process { id, started, namespace } = Process::current();
         lines.add("process", id);
         lines.add("process_started", started);
         lines.add("process_namespace", namespace);
@@ -132,14 +132,14 @@ impl Control {
         lines.add("files_without_name", fs.unlinked());
         let cached = fs.cached();
         lines.add("cached_buffer_bytes", cached.buffer_bytes);
-        lines.add("cached_buffer_bytes_not_home", cached.dirty_buffer_bytes);
+        lines.add("cached_buffer_bytes_dirty", cached.dirty_buffer_bytes);
         lines.add("cached_inodes", cached.inodes);
-        lines.add("cached_inodes_not_home", cached.dirty_inodes);
+        lines.add("cached_inodes_dirty", cached.dirty_inodes);
         if let Some(journal) = fs.journal_options() {
             let load = fs.log_load();
             lines.add("log_bytes", load.bytes);
             lines.add("log_live_bytes", load.live);
-            lines.add("log_objects_not_home", load.objects);
+            lines.add("ail_objects", load.objects);
             lines.add("barrier", if journal.barrier { "on" } else { "off" });
             lines.add("commit_seconds", journal.pipeline.age_max.as_secs());
             lines.add("fsync_policy", journal.pipeline.fsync);
@@ -189,7 +189,7 @@ struct Lines(String);
 impl Lines {
     fn add(&mut self, name: &str, value: impl core::fmt::Display) {
         // A label may hold any byte.
-        let value = plain(&value.to_string()).replace('\n', "?");
+        let value = without_errno(&value.to_string()).replace('\n', "?");
         self.0.push_str(&format!("{name} {value}\n"));
     }
 
@@ -205,13 +205,13 @@ impl Lines {
 /// or anything in it.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] if `path` lies in no mount of uxfs; those of the system.
+/// [`io::ErrorKind::Unsupported`] if `path` lies in no mount of uxfs; another error of the system.
 pub fn ask(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
-    tell(&root_of(path)?, name)
+    read_value(&root_of(path)?, name)
 }
 
-fn tell(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
-    let mut room = vec![0; ROOM];
+fn read_value(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
+    let mut room = vec![0; VALUE_MAX];
     let name = String::from_utf8_lossy(name);
     let len = rustix::fs::getxattr(path, &*name, &mut room)?;
     let text = String::from_utf8_lossy(&room[..len.min(room.len())]).into_owned();
@@ -262,7 +262,7 @@ pub fn sync(path: &Path) -> io::Result<Duration> {
 ///
 /// # Errors
 /// [`io::ErrorKind::Unsupported`] if blocks cannot be shared and must be, or if the two files are
-/// not in one mount of uxfs; those of the system. The file with the new name is then unchanged.
+/// not in one mount of uxfs; another error of the system. The file with the new name is then unchanged.
 pub fn clone(from: &Path, to: &Path, always: bool) -> io::Result<Copied> {
     let refuse = |why| io::Error::new(io::ErrorKind::Unsupported, why);
     let (Some(name), Some(dir)) = (to.file_name(), to.parent()) else {
@@ -301,7 +301,7 @@ fn clone_to(source: &File, new: &Path, mode: u32) -> io::Result<Copied> {
     let target = File::options().write(true).create_new(true).mode(mode).open(new)?;
     let (mut from, mut to) = (0, 0);
     while rustix::fs::copy_file_range(source, Some(&mut from), &target, Some(&mut to), STEP)? > 0 {}
-    let pairs = tell(new, COPIED)?;
+    let pairs = read_value(new, COPIED)?;
     let number = |wanted: &str| {
         let found = pairs.iter().find(|(name, _)| name == wanted);
         found.and_then(|(_, value)| value.parse().ok()).unwrap_or(0)
@@ -326,7 +326,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_value_is_lines() {
+    fn a_value_consists_of_lines() {
         let mut lines = Lines::default();
         lines.add("label", "a\nb c");
         lines.times("wait", &Histogram::default());

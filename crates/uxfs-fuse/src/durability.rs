@@ -3,8 +3,8 @@
 //! back what is dirty, take a ticket, and send the reply when the ticket is durable.
 //!
 //! 1. The reply is parked until then; no server thread waits for it. The library's log worker drives
-//!    the journal and sends the reply. If one caller alone asks again and again, the request's own
-//!    thread drives instead, which saves a wake-up, provided that another thread can answer requests
+//!    the journal and sends the reply. For a lone caller that syncs repeatedly, the request's own
+//!    thread drives the journal, which saves a wake-up, if another thread can answer requests
 //!    meanwhile. With several callers this would take threads from them.
 //! 2. More than [`INLINE_MAX`] dirty bytes are written back by the volume's writer thread, so that
 //!    they delay no other request. Fewer are written back by the request's own thread, if no other
@@ -12,7 +12,7 @@
 //!    for the device answer no requests, and callers wait for each other's answers (the kernel keeps
 //!    a directory locked during a lookup in it).
 //! 3. A request carries the identity of its caller ([`Caller`]), because the fsync policy depends on
-//!    which callers come again, and the server's threads ask for all of them.
+//!    which callers sync repeatedly, and server threads act for all callers.
 //! 4. Each waiter gets exactly one reply, also if the volume stops.
 //!
 //! Called by the server of requests and by [`crate::blk`].
@@ -39,23 +39,19 @@ const INLINE_MAX: u64 = 1 << 20;
 pub(crate) struct Caller(u64);
 
 impl Caller {
-    /// The caller of a request.
     pub(crate) fn of(req: &Request) -> Self {
         Self::process(req.pid())
     }
 
-    /// A process.
     pub(crate) fn process(pid: u32) -> Self {
         // Above the numbers of this process' threads.
         Self(1 << 32 | u64::from(pid))
     }
 }
 
-/// What becomes durable.
 pub(crate) enum Scope {
     /// Everything done so far, except for dirty data.
     Changes,
-    /// A file.
     File {
         ino: Ino,
         kind: SyncKind,
@@ -63,7 +59,6 @@ pub(crate) enum Scope {
         /// to no caller is returned.
         cursor: Option<Cursor>,
     },
-    /// The whole volume.
     Volume,
 }
 
@@ -99,7 +94,6 @@ pub(crate) struct Waiter {
 }
 
 impl Waiter {
-    /// A waiter.
     pub(crate) fn new(
         caller: Caller,
         reply: impl FnOnce(Result<(), Errno>) + Send + 'static,
@@ -114,9 +108,7 @@ pub(crate) struct Durability {
     sync_thread: Worker<Volume>,
     /// Number of files with little dirty data that are being synced or wait for it.
     syncing: AtomicUsize,
-    /// Number of parked replies.
     parked: Arc<AtomicUsize>,
-    /// The last caller.
     last: AtomicU64,
     /// There are enough server threads that one may drive the journal.
     may_drive: bool,
@@ -146,7 +138,7 @@ impl Durability {
     /// Starts the sync thread.
     ///
     /// # Errors
-    /// Those of the host for a new thread.
+    /// The host cannot start a thread.
     pub(crate) fn start(&self, volume: &Arc<Volume>) -> io::Result<()> {
         self.sync_thread.start("uxfs-sync", Arc::clone(volume))
     }
@@ -164,7 +156,7 @@ impl Volume {
         let much = self.with(|fs| Ok(scope.dirty_bytes(fs) > INLINE_MAX));
         if much == Ok(true) {
             let job = move |volume: &Self| volume.park(scope, waiter, Drive::Worker);
-            return self.writer.hand(self, Box::new(job));
+            return self.writer.submit(self, Box::new(job));
         }
         if !matches!(scope, Scope::File { .. }) {
             return self.park(scope, waiter, Drive::Caller);
@@ -177,7 +169,7 @@ impl Volume {
         };
         match is_first {
             true => job(self),
-            false => self.durability.sync_thread.hand(self, Box::new(job)),
+            false => self.durability.sync_thread.submit(self, Box::new(job)),
         }
     }
 

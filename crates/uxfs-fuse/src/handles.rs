@@ -19,7 +19,6 @@ use uxfs::ErrorCursor;
 /// The errors that were reported to a handle.
 pub(crate) type Cursor = Arc<Mutex<ErrorCursor>>;
 
-/// All handles.
 #[derive(Default)]
 pub(crate) struct Handles {
     last: AtomicU64,
@@ -27,7 +26,6 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    /// A new handle.
     pub(crate) fn open(&self, cursor: ErrorCursor) -> FileHandle {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.lock().insert(number, Arc::new(Mutex::new(cursor)));
@@ -42,7 +40,6 @@ impl Handles {
         self.open.lock().get(&handle.0).cloned()
     }
 
-    /// Removes a handle.
     pub(crate) fn release(&self, handle: FileHandle) {
         if handle.0 != 0 {
             self.open.lock().remove(&handle.0);
@@ -55,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn handles_come_and_go() {
+    fn handles_are_opened_and_released() {
         let handles = Handles::default();
         let (one, two) =
             (handles.open(ErrorCursor::default()), handles.open(ErrorCursor::default()));

@@ -20,9 +20,7 @@ const NAMED: usize = 4;
 /// A process that keeps a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
-    /// Its number.
     pub process: u32,
-    /// Its command's name.
     pub command: String,
 }
 

@@ -6,22 +6,22 @@
 //!
 //! 1. A volume has one mount, and the mount is its only user. So the kernel may cache what it reads
 //!    without limit.
-//! 2. What a program was told is on stable storage (`fsync`, `O_SYNC`) survives any crash. Other
+//! 2. Data acknowledged as durable (`fsync`, `O_SYNC`) survives any crash. Other
 //!    changes are in the log within seconds. `sync(2)` and `syncfs(2)` never reach an ordinary FUSE
 //!    server, and succeed all the same; `fsync` of the mount's root directory makes everything
 //!    durable.
 //! 3. No thread waits for the durability of a request: its reply is parked.
 //!
-//! Called by the command (`uxfs mount`).
+//! The command `uxfs mount` calls this crate.
 
 mod attr;
 pub mod awake;
 mod blk;
 pub mod control;
+mod current_options;
 mod durability;
 mod handles;
 pub mod holders;
-mod live;
 pub mod mounts;
 mod options;
 pub mod record;
@@ -37,7 +37,7 @@ pub use options::Options;
 pub use session::{Ender, Mounted, mount};
 pub use volume::Trimming;
 
-/// Is this the kernel's error for a mount whose server is gone?
-pub fn dead(error: &std::io::Error) -> bool {
+/// Is it the error of a mount whose server has ended (ENOTCONN)?
+pub fn is_disconnected(error: &std::io::Error) -> bool {
     error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
 }

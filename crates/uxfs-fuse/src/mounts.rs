@@ -16,7 +16,6 @@ pub(crate) const BLOCK_TYPE: &str = "fuseblk.uxfs";
 /// A volume that is mounted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// The mount point.
     pub dir: PathBuf,
     /// The image, or its loop device.
     pub source: PathBuf,
@@ -142,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_of_the_list() {
+    fn lines_of_mountinfo_are_parsed() {
         let line =
             b"36 35 0:40 / /mnt/a\\040b rw,nosuid shared:1 - fuse.uxfs /img\\054x rw,user_id=0";
         let mount = parse(line).unwrap();

@@ -12,8 +12,8 @@ use fuser::MountOption;
 use uxfs::journal::JournalOptions;
 use uxfs::{Atime, OpenOptions, WritebackOptions};
 
-/// Options that mount(8) and fstab use themselves.
-const NOT_FOR_US: [&str; 12] = [
+/// Options for mount(8) and fstab, ignored here.
+const IGNORED: [&str; 12] = [
     "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "group", "nofail", "_netdev",
     "async", "nouuid",
 ];
@@ -51,7 +51,6 @@ const REFUSED: [(&str, &str); 17] = [
     ("prjquota", "quotas are not kept here"),
 ];
 
-/// The options of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Options {
@@ -72,7 +71,6 @@ pub struct Options {
     /// Every open is a request, so that a file that cannot be written is refused at open and not at
     /// the first write.
     pub strict_open: bool,
-    /// Freed space is discarded.
     pub discard: bool,
     /// How changes are logged, how long they stay in memory (`commit=`), and how calls of fsync
     /// share flushes (`fsync_policy=`, `flush_elision=`).
@@ -182,8 +180,8 @@ impl Options {
         }
     }
 
-    /// Does changing to the other options require opening the volume again?
-    pub(crate) fn opens_otherwise(&self, other: &Self) -> bool {
+    /// Does a change to the other options need the volume opened again?
+    pub(crate) fn needs_reopen(&self, other: &Self) -> bool {
         let of = |o: &Self| (o.read_only, o.journal, o.writeback, o.cache_bytes);
         of(self) != of(other)
     }
@@ -220,8 +218,8 @@ impl Options {
         open.read_only = self.read_only;
         open.norecovery = self.norecovery;
         open.cache_bytes = self.cache_bytes.unwrap_or(open.cache_bytes);
-        open.journal = (!self.read_only).then_some(self.journal);
-        open.writeback = if self.read_only { None } else { self.writeback };
+        open.journal = self.journal;
+        open.writeback = self.writeback;
         open
     }
 
@@ -279,7 +277,7 @@ impl Options {
             | "attr2"
             | "noikeep"
             | "nolargeio" => {}
-            _ if NOT_FOR_US.contains(&name) || name.starts_with("x-") => {}
+            _ if IGNORED.contains(&name) || name.starts_with("x-") => {}
             _ => return Err(unknown(name)),
         }
         Ok(())
@@ -352,17 +350,16 @@ impl Options {
         if self.journal.pipeline.age_max > COMMIT {
             let seconds = self.journal.pipeline.age_max.as_secs();
             notes.push(format!(
-                "commit={seconds}: a crash may cost changes of the last {seconds} seconds that \
-                 nobody synced"
+                "commit={seconds}: a crash may cost unsynced changes of the last {seconds} seconds"
             ));
         }
         if let Some(limits) = &self.writeback
             && (limits.dirty_expire_centisecs > EXPIRE || limits.dirty_writeback_centisecs == 0)
         {
             let what = match limits.dirty_writeback_centisecs {
-                0 => "any data that nobody synced".into(),
+                0 => "any unsynced data".into(),
                 more => format!(
-                    "data of the last {} seconds that nobody synced",
+                    "unsynced data of the last {} seconds",
                     (limits.dirty_expire_centisecs.saturating_add(more)).div_ceil(100)
                 ),
             };
@@ -403,9 +400,9 @@ mod tests {
     }
 
     #[test]
-    fn fsyncs_are_coordinated_as_asked() {
+    fn fsync_options_are_passed_to_the_journal() {
         let text = "fsync_policy=gather:4,flush_elision=clean";
-        let pipeline = Options::parse(text).unwrap().open_options().journal.unwrap().pipeline;
+        let pipeline = Options::parse(text).unwrap().open_options().journal.pipeline;
         assert_eq!(pipeline.fsync.to_string(), "gather:4");
         assert_eq!((pipeline.elide_covered, pipeline.elide_clean), (false, true));
     }
@@ -416,7 +413,7 @@ mod tests {
         for (text, note) in [
             ("commit=30", "30 seconds"),
             ("dirty_expire_centisecs=3000", "31 seconds"),
-            ("dirty_writeback_centisecs=0", "any data"),
+            ("dirty_writeback_centisecs=0", "any unsynced data"),
             ("nobarrier", "nobarrier"),
             ("wsync", "wsync"),
         ] {
@@ -430,9 +427,9 @@ mod tests {
         let old = Options::parse("noatime,commit=5,threads=3,allow_other").unwrap();
         let new = old.remount("remount,ro,user_id=0,group_id=0,default_permissions,allow_other");
         assert_eq!(new, Ok(Options { read_only: true, ..old.clone() }));
-        assert!(old.opens_otherwise(&new.unwrap()));
+        assert!(old.needs_reopen(&new.unwrap()));
         let new = old.remount("relatime,sync,discard").unwrap();
-        assert!(!old.opens_otherwise(&new) && new.sync && new.discard);
+        assert!(!old.needs_reopen(&new) && new.sync && new.discard);
         assert_eq!(new.remount("async,noatime,nosync,nodiscard"), Ok(old.clone()));
         for (text, named) in
             [("threads=4", "threads"), ("strict_open", "strict_open"), ("nosuch", "nosuch")]
@@ -443,14 +440,14 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_what_is_dirty() {
+    fn limits_of_dirty_data_are_parsed() {
         let parsed = Options::parse("dirty_bytes=8m,commit=5").unwrap();
         let limits = parsed.writeback.unwrap();
         assert_eq!((limits.dirty_bytes, limits.dirty_background_bytes), (8 << 20, 4 << 20));
         let open = parsed.open_options();
-        assert_eq!(open.journal.unwrap().pipeline.age_max, Duration::from_secs(5));
+        assert_eq!(open.journal.pipeline.age_max, Duration::from_secs(5));
         assert_eq!(Options::parse("dirty_bytes=0").unwrap().open_options().writeback, None);
-        assert_eq!(Options::parse("ro").unwrap().open_options().journal, None);
+        assert!(Options::parse("ro").unwrap().open_options().read_only);
     }
 
     #[test]

@@ -9,7 +9,7 @@
 //! 2. A record is replaced as a whole, by a rename, and is at most 16 KiB long.
 //! 3. A directory keeps at most 64 records of ended mounts; the oldest are removed first.
 //! 4. A record with the state [`State::Mounted`] or [`State::Closing`] whose process is gone
-//!    belongs to a server that died ([`Record::liveness`]).
+//!    belongs to a server that was killed ([`Record::liveness`]).
 //! 5. A mount works without a record where there is no directory for it.
 //!
 //! Written by `session` and `volume`, read by the commands.
@@ -29,7 +29,7 @@ use crate::mounts;
 use crate::syslog::{self, Severity};
 
 /// Most bytes of a record.
-const MOST: usize = 16 << 10;
+const RECORD_MAX: usize = 16 << 10;
 /// Most messages in a record, and bytes of one message.
 const LINES: usize = 16;
 const LINE: usize = 500;
@@ -38,7 +38,6 @@ const KEPT: usize = 64;
 const O_NOFOLLOW: i32 = 0o400000;
 const O_NONBLOCK: i32 = 0o4000;
 
-/// The state of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// The server answers requests.
@@ -68,9 +67,7 @@ impl State {
 /// Whether the server of a record is running.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// It runs.
     Alive,
-    /// It has ended.
     Dead,
     /// Its process namespace cannot be seen from here.
     Unknown,
@@ -91,7 +88,7 @@ impl ImageId {
     /// The identity of the image at a path.
     ///
     /// # Errors
-    /// Those of the host.
+    /// An I/O error of the host.
     pub fn of(path: &Path) -> io::Result<Self> {
         let meta = fs::metadata(path)?;
         if meta.file_type().is_block_device() {
@@ -110,7 +107,6 @@ impl ImageId {
 /// The identity of a process, which differs from a later process with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Process {
-    /// Its number.
     pub id: u32,
     /// Start time in ticks since boot.
     pub started: u64,
@@ -119,18 +115,16 @@ pub struct Process {
 }
 
 impl Process {
-    /// The calling process.
-    pub fn own() -> Self {
+    pub fn current() -> Self {
         let id = std::process::id();
-        Self { id, started: began(id).unwrap_or(0), namespace: namespace() }
+        Self { id, started: start_time(id).unwrap_or(0), namespace: namespace() }
     }
 
-    /// Is it running?
     pub fn liveness(&self) -> Liveness {
         if self.namespace != namespace() {
             return Liveness::Unknown;
         }
-        match began(self.id) {
+        match start_time(self.id) {
             Some(started) if started == self.started => Liveness::Alive,
             _ => Liveness::Dead,
         }
@@ -142,9 +136,9 @@ fn namespace() -> u64 {
 }
 
 /// Start time of a process; `None` if it is not running.
-fn began(id: u32) -> Option<u64> {
+fn start_time(id: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name stands in parentheses, and may contain anything.
+    // The command name is in parentheses and may contain any character.
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
     let state = fields.next()?;
     if matches!(state, "Z" | "X") {
@@ -153,20 +147,16 @@ fn began(id: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// The content of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The path of the image at the time of the mount.
     pub image: PathBuf,
-    /// The mount point.
     pub dir: PathBuf,
-    /// The server.
     pub process: Process,
     /// Time of the mount in seconds since 1970.
     pub since: u64,
     /// Time of the last change of the record in seconds since 1970.
     pub changed: u64,
-    /// The state.
     pub state: State,
     /// The server's messages, the newest last.
     pub words: Vec<String>,
@@ -177,12 +167,11 @@ impl Record {
     /// The record of a new mount.
     fn new(image: &Path, dir: &Path) -> io::Result<Self> {
         let (image, dir, now) = (image.to_owned(), dir.to_owned(), now());
-        let (id, process) = (ImageId::of(&image)?, Process::own());
+        let (id, process) = (ImageId::of(&image)?, Process::current());
         let (state, words) = (State::Mounted, Vec::new());
         Ok(Self { image, dir, process, since: now, changed: now, state, words, id })
     }
 
-    /// Is its server running?
     pub fn liveness(&self) -> Liveness {
         self.process.liveness()
     }
@@ -262,11 +251,11 @@ fn now() -> u64 {
 /// Reads a record.
 ///
 /// # Errors
-/// Those of the host; [`io::ErrorKind::InvalidData`] if the file is not a record.
+/// An I/O error of the host; [`io::ErrorKind::InvalidData`] if the file is not a record.
 pub fn read(path: &Path) -> io::Result<Record> {
     let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path)?;
     let mut text = Vec::new();
-    file.take(MOST as u64).read_to_end(&mut text)?;
+    file.take(RECORD_MAX as u64).read_to_end(&mut text)?;
     Record::parse(&text).ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
 
@@ -343,7 +332,7 @@ impl Recorder {
         let record = Record::new(image, dir).ok();
         let place = record.as_ref().and_then(|_| make_place());
         if let Some(place) = &place {
-            forget_oldest(place);
+            remove_oldest(place);
         }
         let file = place.zip(record.as_ref()).map(|(dir, record)| dir.join(record.id.file_name()));
         let recorder =
@@ -352,7 +341,6 @@ impl Recorder {
         recorder
     }
 
-    /// The path of the record.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
@@ -383,7 +371,7 @@ impl Recorder {
 
     /// As above, for a message that the caller prints on the terminal itself.
     pub(crate) fn note(&self, severity: Severity, text: &str) {
-        let text = &plain(text);
+        let text = &without_errno(text);
         if self.background.load(Ordering::Relaxed) {
             syslog::send(severity, &self.named(text));
         }
@@ -428,7 +416,7 @@ impl Record {
 }
 
 /// A text without the error numbers that Rust adds to errors of the host.
-pub(crate) fn plain(text: &str) -> String {
+pub(crate) fn without_errno(text: &str) -> String {
     let mut parts = text.split(" (os error ");
     let first = parts.next().unwrap_or_default().to_owned();
     let rest = parts.map(|part| part.split_once(')').map_or("", |(_, rest)| rest));
@@ -449,7 +437,7 @@ fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
 }
 
 /// Removes the oldest records of ended mounts, down to fewer than [`KEPT`].
-fn forget_oldest(place: &Path) {
+fn remove_oldest(place: &Path) {
     let mut ended = records(place);
     ended.retain(|(_, record)| {
         matches!(record.state, State::Ended | State::Failed) || record.died()
@@ -483,8 +471,9 @@ mod tests {
     }
 
     #[test]
-    fn errors_of_the_host_are_told_without_numbers() {
-        let text = plain("writing: No space left (os error 28); tried (again): I/O (os error 5)");
+    fn messages_omit_errno_numbers() {
+        let text =
+            without_errno("writing: No space left (os error 28); tried (again): I/O (os error 5)");
         assert_eq!(text, "writing: No space left; tried (again): I/O");
     }
 
@@ -494,11 +483,11 @@ mod tests {
         (0..100).for_each(|n| record.add(&format!("{n} {}", "\u{e4}".repeat(LINE))));
         assert_eq!(record.words.len(), LINES);
         assert!(record.words[LINES - 1].starts_with("99 "));
-        assert!(record.text().len() < MOST, "{}", record.text().len());
+        assert!(record.text().len() < RECORD_MAX, "{}", record.text().len());
     }
 
     #[test]
-    fn a_server_that_died_is_found_out() {
+    fn a_killed_server_is_detected() {
         let mut record = record();
         record.state = State::Mounted;
         assert!(!record.died());
@@ -511,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn old_records_go_first() {
+    fn the_oldest_records_are_removed_first() {
         let dir = tempfile::tempdir().unwrap();
         for n in 0..KEPT as u64 + 5 {
             let record = Record { changed: n, ..record() };
@@ -519,7 +508,7 @@ mod tests {
         }
         let live = Record { changed: 0, state: State::Mounted, ..record() };
         replace(&dir.path().join("live"), &live.text()).unwrap();
-        forget_oldest(dir.path());
+        remove_oldest(dir.path());
         let mut left: Vec<u64> = records(dir.path()).iter().map(|(_, r)| r.changed).collect();
         left.sort_unstable();
         assert_eq!(left.len(), KEPT, "with the one that is mounted");

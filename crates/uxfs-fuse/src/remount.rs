@@ -24,13 +24,13 @@ impl Volume {
     /// # Errors
     /// The option that cannot change, and why.
     pub(crate) fn remount(self: &Arc<Self>, words: String) -> Result<(), String> {
-        let live = self.live();
-        let old = live.all();
+        let current = self.current_options();
+        let old = current.all();
         let new = old.remount(&words)?;
-        if old.opens_otherwise(&new) {
+        if old.needs_reopen(&new) {
             self.reopen(&old, &new)?;
         }
-        live.set(new.clone());
+        current.set(new.clone());
         self.discard(new.discard && !new.read_only).map_err(|error| error.to_string())
     }
 
@@ -50,11 +50,11 @@ impl Volume {
             (None, 1..) => Err("busy: files are open whose last name was removed".to_owned()),
             (None, 0) => fs.sync().map_err(|e| format!("not everything could be written: {e}")),
         };
-        drop(self.service.lock().take());
+        drop(self.log_worker.lock().take());
         if let Err(why) = ready {
             let fs = Arc::clone(fs);
             drop(guard);
-            self.serve_again(&fs)?;
+            self.restart_threads(&fs)?;
             return Err(why);
         }
         let held = fs.held();
@@ -80,13 +80,13 @@ impl Volume {
         let fs = Arc::new(fs);
         *guard = Some(Arc::clone(&fs));
         drop(guard);
-        self.serve_again(&fs)?;
+        self.restart_threads(&fs)?;
         result
     }
 
-    fn serve_again(self: &Arc<Self>, fs: &Arc<Fs>) -> Result<(), String> {
+    fn restart_threads(self: &Arc<Self>, fs: &Arc<Fs>) -> Result<(), String> {
         match fs.journal_options() {
-            Some(_) => self.serve(fs).map_err(|error| self.lost(error.to_string())),
+            Some(_) => self.start_write_threads(fs).map_err(|error| self.lost(error.to_string())),
             None => Ok(()),
         }
     }

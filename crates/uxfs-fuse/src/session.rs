@@ -28,13 +28,12 @@ use crate::volume::{Trimming, Volume};
 use crate::{blk, control, settings};
 
 /// How long a mount that must end may stay busy before it is detached, and the interval of checks.
-const PATIENCE: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_millis(10);
+const DETACH_AFTER: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
 /// The name of a server's main thread while it closes the volume; `uxfs-disk` looks for it.
 const CLOSING: &std::ffi::CStr = c"uxfs-closing";
 
-/// A mounted volume.
 pub struct Mounted {
     volume: Arc<Volume>,
     dir: PathBuf,
@@ -44,7 +43,6 @@ pub struct Mounted {
     sender: Sender<Event>,
 }
 
-/// Ends a mount.
 #[derive(Clone)]
 pub struct Ender {
     dir: PathBuf,
@@ -54,7 +52,6 @@ pub struct Ender {
     sender: Arc<Mutex<Sender<Event>>>,
 }
 
-/// The end of a mount.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
     /// It was unmounted, or its connection failed.
@@ -123,7 +120,7 @@ fn start(
         let _ = ended.send(Event::Ended(result));
     });
     let threads = settings::threads(options.threads);
-    let ready = thread.and_then(|_| until_it_serves(&dir, threads, &events));
+    let ready = thread.and_then(|_| wait_until_serving(&dir, threads, &events));
     if let Err(error) = ready {
         // The mount may be gone already.
         let _ = mounts::unmount(&dir, true);
@@ -136,7 +133,7 @@ fn start(
 
 /// Waits until all server threads wait for requests, each with the memory that it needs, and one
 /// request was answered.
-fn until_it_serves(dir: &Path, threads: usize, events: &Receiver<Event>) -> io::Result<()> {
+fn wait_until_serving(dir: &Path, threads: usize, events: &Receiver<Event>) -> io::Result<()> {
     loop {
         match events.try_recv() {
             Ok(Event::Ended(Err(error))) => return Err(io::Error::other(error)),
@@ -197,7 +194,6 @@ impl Mounted {
         }
     }
 
-    /// The mount point.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
@@ -313,8 +309,8 @@ impl Ender {
         let since = Instant::now();
         loop {
             match mounts::unmount(dir, false) {
-                Err(error) if may_be_busy(&error) && since.elapsed() < PATIENCE => {
-                    std::thread::sleep(AGAIN);
+                Err(error) if may_be_busy(&error) && since.elapsed() < DETACH_AFTER => {
+                    std::thread::sleep(RETRY_INTERVAL);
                 }
                 other => return other,
             }

@@ -18,7 +18,6 @@ pub(crate) enum Severity {
     Warning = 4,
 }
 
-/// Sends a message.
 pub(crate) fn send(severity: Severity, text: &str) {
     let message = message(severity, std::process::id(), text);
     let sent = UnixDatagram::unbound().and_then(|socket| {

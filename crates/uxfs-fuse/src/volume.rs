@@ -1,5 +1,4 @@
-//! The volume of a mount, open until the mount ends, and the threads that work for it beside those
-//! that answer requests.
+//! The volume of a mount, open until the mount ends, and its threads other than the server threads.
 //!
 //! 1. A request uses the volume under a read lock. The end of the mount takes the volume out under
 //!    the write lock, so no request is half done then.
@@ -28,8 +27,8 @@ use uxfs_disk::fault::{self, Fault};
 
 use crate::attr::attr_of;
 use crate::awake::{Awake, DEVICE};
+use crate::current_options::CurrentOptions;
 use crate::durability::Durability;
-use crate::live::Live;
 use crate::options::Options;
 use crate::record::Recorder;
 use crate::settings;
@@ -42,11 +41,8 @@ const DISCARD: Duration = Duration::from_secs(2);
 /// The progress of a program's FITRIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trimming {
-    /// Allocation groups done.
     pub done: u64,
-    /// Allocation groups in all.
     pub groups: u64,
-    /// Bytes discarded.
     pub bytes: u64,
     /// Time since it began.
     pub elapsed: Duration,
@@ -57,44 +53,37 @@ pub struct Trimming {
 /// Opens the volume with other options.
 pub(crate) type Opener = Box<dyn Fn(&Options) -> Result<Fs, String> + Send + Sync>;
 
-/// The receiver of progress.
 type TrimCallback = Box<dyn Fn(Trimming) + Send + Sync>;
 
-/// The volume of a mount.
 pub(crate) struct Volume {
     root: Ino,
     pub(crate) fs: RwLock<Option<Arc<Fs>>>,
-    pub(crate) service: Mutex<Option<LogWorker>>,
+    pub(crate) log_worker: Mutex<Option<LogWorker>>,
     /// The thread that writes back much data.
     pub(crate) writer: Worker<Volume>,
     /// The state of requests for durability.
     pub(crate) durability: Durability,
     discarder: Mutex<Option<JoinHandle<()>>>,
-    /// The receiver of trimming progress.
+    /// Receives the progress of trimming.
     trim_callback: Mutex<Option<TrimCallback>>,
     /// A fault planted in the thread that created this, which its worker threads share.
     fault: Option<Fault>,
     /// The writer thread has a job to reduce dirty data.
-    relieving: AtomicBool,
+    writeback_queued: AtomicBool,
     /// Keeps idle processors from halting, if enabled.
     awake: OnceLock<Awake>,
-    /// The mount is ending.
     ending: Mutex<bool>,
     ends: Condvar,
-    /// The current mount options.
-    live: Arc<Live>,
+    current_options: Arc<CurrentOptions>,
     /// Opens the volume again with other options.
     pub(crate) opener: OnceLock<Opener>,
-    /// Freed space is discarded.
     discarding: AtomicBool,
-    /// The result of closing.
     pub(crate) closed: Mutex<Option<Result<(), String>>>,
-    /// The receiver of messages.
     recorder: OnceLock<Recorder>,
     /// It was reported that the volume has stopped.
-    said_stopped: AtomicBool,
+    stopped_reported: AtomicBool,
     /// It was reported that something cannot be written now.
-    said_retrying: AtomicBool,
+    retrying_reported: AtomicBool,
     /// Why the last sync failed, if it did.
     sync_error: Mutex<Option<String>>,
 }
@@ -111,38 +100,35 @@ impl Volume {
         Arc::new(Self {
             root: fs.root(),
             fs: RwLock::new(Some(Arc::new(fs))),
-            service: Mutex::default(),
+            log_worker: Mutex::default(),
             writer: Worker::default(),
             durability: Durability::new(threads),
             discarder: Mutex::default(),
             trim_callback: Mutex::default(),
             fault: fault::in_force(),
-            relieving: AtomicBool::new(false),
+            writeback_queued: AtomicBool::new(false),
             awake: OnceLock::new(),
             ending: Mutex::default(),
             ends: Condvar::new(),
-            live: Arc::new(Live::new(options)),
+            current_options: Arc::new(CurrentOptions::new(options)),
             opener: OnceLock::new(),
             discarding: AtomicBool::new(false),
             closed: Mutex::default(),
             recorder: OnceLock::new(),
-            said_stopped: AtomicBool::new(false),
-            said_retrying: AtomicBool::new(false),
+            stopped_reported: AtomicBool::new(false),
+            retrying_reported: AtomicBool::new(false),
             sync_error: Mutex::default(),
         })
     }
 
-    /// Its root directory.
     pub(crate) fn root(&self) -> Ino {
         self.root
     }
 
-    /// The current mount options.
-    pub(crate) fn live(&self) -> Arc<Live> {
-        Arc::clone(&self.live)
+    pub(crate) fn current_options(&self) -> Arc<CurrentOptions> {
+        Arc::clone(&self.current_options)
     }
 
-    /// The attributes of its root.
     pub(crate) fn root_attr(&self) -> Option<FileAttr> {
         self.work(|fs| Ok(attr_of(fs, &fs.stat(self.root)?))).ok()
     }
@@ -158,7 +144,7 @@ impl Volume {
         let _ = self.recorder.set(recorder);
     }
 
-    /// Where is said what there is to say.
+    /// The receiver of messages.
     pub(crate) fn recorder(&self) -> Option<&Recorder> {
         self.recorder.get()
     }
@@ -179,7 +165,7 @@ impl Volume {
     /// Runs `work` on the volume for a request.
     pub(crate) fn with<T>(&self, f: impl FnOnce(&Fs) -> uxfs::Result<T>) -> Result<T, Errno> {
         if let Some(awake) = self.awake.get() {
-            awake.stir();
+            awake.count_request();
         }
         self.work(f)
     }
@@ -205,7 +191,7 @@ impl Volume {
         let panic = match catch_unwind(AssertUnwindSafe(work)) {
             Ok(Ok(done)) => return Ok(done),
             Ok(Err(error)) => {
-                self.notice(fs);
+                self.report_state(fs);
                 return Err(errno(&error));
             }
             Err(panic) => panic,
@@ -214,14 +200,14 @@ impl Volume {
         let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
         // Waiters that this wakes may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| fs.stop(&format!("a request panicked: {said}"))));
-        self.notice(fs);
+        self.report_state(fs);
         Err(Errno::EIO)
     }
 
     /// Reports that the volume has stopped or cannot write, once.
-    pub(crate) fn notice(&self, fs: &Fs) {
+    pub(crate) fn report_state(&self, fs: &Fs) {
         let retrying = fs.retrying();
-        if self.said_retrying.swap(retrying.is_some(), Ordering::AcqRel) != retrying.is_some() {
+        if self.retrying_reported.swap(retrying.is_some(), Ordering::AcqRel) != retrying.is_some() {
             let text = match &retrying {
                 Some(cause) => format!("{cause}; it is tried again: make room for the image"),
                 None => "everything can be written again".into(),
@@ -229,7 +215,7 @@ impl Volume {
             self.say(Severity::Warning, &text);
         }
         let Some(why) = fs.stopped_by() else { return };
-        if !self.said_stopped.swap(true, Ordering::AcqRel) {
+        if !self.stopped_reported.swap(true, Ordering::AcqRel) {
             let text = format!(
                 "the volume is stopped, and nothing more is written: {why}; what was synced is on \
                  it: unmount it, and mount it again"
@@ -243,7 +229,7 @@ impl Volume {
     pub(crate) fn begin_sync(&self, fs: &Fs) -> uxfs::Result<Ticket> {
         let begun = fs.begin_sync();
         *self.sync_error.lock() = begun.as_ref().err().map(ToString::to_string);
-        self.notice(fs);
+        self.report_state(fs);
         begun
     }
 
@@ -295,17 +281,17 @@ impl Volume {
 
     /// Called after a write: starts background write-back if much data is dirty, so that writers
     /// can continue.
-    pub(crate) fn relieve(&self) {
+    pub(crate) fn start_writeback_if_needed(&self) {
         let much = self.work(|fs| Ok(fs.has_writeback_excess()));
-        if much != Ok(true) || self.relieving.swap(true, Ordering::AcqRel) {
+        if much != Ok(true) || self.writeback_queued.swap(true, Ordering::AcqRel) {
             return;
         }
         let job = |volume: &Self| {
-            // A volume that cannot any more says so to those who use it.
+            // A stopped volume reports its error to every request.
             let _ = volume.work(Fs::writeback_excess);
-            volume.relieving.store(false, Ordering::Release);
+            volume.writeback_queued.store(false, Ordering::Release);
         };
-        self.writer.hand(self, Box::new(job));
+        self.writer.submit(self, Box::new(job));
     }
 
     /// Discards freed space at intervals until the mount ends.
@@ -313,7 +299,7 @@ impl Volume {
         let mut ending = self.ending.lock();
         while !*ending && self.discarding.load(Ordering::Acquire) {
             drop(ending);
-            // A volume that cannot any more says so to those who use it.
+            // A stopped volume reports its error to every request.
             if self.work(Fs::trim_freed).is_err() {
                 return;
             }
@@ -346,20 +332,20 @@ impl Volume {
     /// Starts the threads, and the discard thread if enabled.
     ///
     /// # Errors
-    /// Those of the host for new threads.
+    /// The host cannot start a thread.
     pub(crate) fn start(self: &Arc<Self>) -> io::Result<()> {
         let guard = self.fs.read();
         let Some(fs) = guard.as_ref().filter(|fs| fs.journal_options().is_some()) else {
             return Ok(());
         };
-        self.serve(fs)?;
-        self.discard(self.live.all().discard)
+        self.start_write_threads(fs)?;
+        self.discard(self.current_options.all().discard)
     }
 
     /// Starts the threads that write.
-    pub(crate) fn serve(self: &Arc<Self>, fs: &Arc<Fs>) -> io::Result<()> {
+    pub(crate) fn start_write_threads(self: &Arc<Self>, fs: &Arc<Fs>) -> io::Result<()> {
         let served = LogWorker::start(fs, LogWorkOptions::default());
-        *self.service.lock() = Some(served.map_err(|e| io::Error::other(e.to_string()))?);
+        *self.log_worker.lock() = Some(served.map_err(|e| io::Error::other(e.to_string()))?);
         self.writer.start("uxfs-write", Arc::clone(self))?;
         self.durability.start(self)
     }
@@ -367,7 +353,7 @@ impl Volume {
     /// Enables or disables discards of freed space.
     ///
     /// # Errors
-    /// Those of the host for a new thread.
+    /// The host cannot start a thread.
     pub(crate) fn discard(self: &Arc<Self>, wanted: bool) -> io::Result<()> {
         if self.discarding.swap(wanted, Ordering::AcqRel) == wanted {
             return Ok(());
@@ -413,7 +399,7 @@ impl Volume {
     fn close_once(&self) -> Result<(), String> {
         let taken = self.fs.write().take();
         // No thread uses the volume any more. The log worker drops its share when it ends.
-        drop(self.service.lock().take());
+        drop(self.log_worker.lock().take());
         let Some(fs) = taken else { return Ok(()) };
         match Arc::try_unwrap(fs) {
             Ok(fs) => {

@@ -33,7 +33,7 @@ impl<T: Send + Sync + 'static> Worker<T> {
     /// Starts the thread with its state.
     ///
     /// # Errors
-    /// Those of the host for a new thread.
+    /// The host cannot start a thread.
     pub(crate) fn start(&self, name: &str, on: Arc<T>) -> io::Result<()> {
         let (jobs, todo) = channel::<Job<T>>();
         let thread = std::thread::Builder::new()
@@ -43,8 +43,7 @@ impl<T: Send + Sync + 'static> Worker<T> {
         Ok(())
     }
 
-    /// Adds a job.
-    pub(crate) fn hand(&self, on: &T, job: Job<T>) {
+    pub(crate) fn submit(&self, on: &T, job: Job<T>) {
         let refused = match &*self.0.lock() {
             Some(thread) => thread.jobs.send(job).err().map(|refused| refused.0),
             None => Some(job),
@@ -78,12 +77,12 @@ mod tests {
             let by = std::thread::current().id();
             Box::new(move |done| done.lock().push((n, by == std::thread::current().id())))
         };
-        worker.hand(&done, job(0));
+        worker.submit(&done, job(0));
         worker.start("worker", Arc::clone(&done)).unwrap();
-        (1..100).for_each(|n| worker.hand(&done, job(n)));
+        (1..100).for_each(|n| worker.submit(&done, job(n)));
         worker.end();
         worker.end();
-        worker.hand(&done, job(100));
+        worker.submit(&done, job(100));
         // The caller runs the job if there is no thread.
         let expected: Vec<_> = (0..=100).map(|n| (n, n == 0 || n == 100)).collect();
         assert_eq!(*done.lock(), expected);

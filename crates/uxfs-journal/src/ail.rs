@@ -132,7 +132,7 @@ impl<I: LogItem> Ail<I> {
     }
 
     /// Number of objects.
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
+    #[expect(clippy::len_without_is_empty, reason = "no caller needs is_empty")]
     pub fn len(&self) -> usize {
         self.objects.len()
     }

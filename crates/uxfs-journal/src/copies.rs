@@ -10,6 +10,7 @@
 //! Called by [`crate::Cil`].
 
 use smallvec::SmallVec;
+use uxfs_format::bytes::Field;
 use uxfs_format::log::{BufType, CHUNK};
 
 use crate::log_item::Regions;
@@ -55,13 +56,18 @@ pub(crate) struct Copies {
     scratch: Scratch,
 }
 
+/// Place of a region's length, which comes before its bytes.
+const LEN: Field<u32> = Field::at(0);
+
 /// Regions, one after the other.
 #[derive(Debug, Default)]
 struct Scratch(Vec<u8>);
 
 impl Regions for Scratch {
     fn region(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(&(bytes.len() as u32).to_le_bytes());
+        let mut len = [0; LEN.range().end];
+        LEN.set(&mut len, bytes.len() as u32);
+        self.0.extend_from_slice(&len);
         self.0.extend_from_slice(bytes);
     }
 }
@@ -223,8 +229,8 @@ impl<'a> Iterator for RegionsOf<'a> {
     type Item = &'a [u8];
 
     fn next(&mut self) -> Option<&'a [u8]> {
-        let (len, rest) = self.0.split_first_chunk()?;
-        let (region, rest) = rest.split_at(u32::from_le_bytes(*len) as usize);
+        let (len, rest) = self.0.split_first_chunk::<{ LEN.range().end }>()?;
+        let (region, rest) = rest.split_at(LEN.get(len) as usize);
         self.0 = rest;
         Some(region)
     }

@@ -17,7 +17,7 @@
 //! (`uxfs-core/src/journal/reserve.rs`). A transaction rolls finitely often, so each waiter gets its turn.
 //!
 //! A full host keeps the tail where it is. Then new transactions fail before they begin, and a rolling one
-//! waits until [`crate::JournalOptions::patience`] is over.
+//! waits until [`crate::JournalOptions::host_full_timeout`] is over.
 
 use std::time::Duration;
 

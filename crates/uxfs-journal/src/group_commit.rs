@@ -165,6 +165,7 @@ impl GroupCommit {
 
     fn start(&mut self, view: View, group: Group, round: Round) {
         if group.count > 0 {
+            let view = View { waiting: group.count, since: group.since, ..view };
             self.policy.begun(&view);
             self.rounds.push_back((round, self.next, view.now));
             self.next += 1;

@@ -159,8 +159,8 @@ impl<V: Volume> Journal<V> {
     }
 
     /// How long to wait for a full host before the volume stops.
-    pub fn patience(&self) -> std::time::Duration {
-        self.options.patience
+    pub fn host_full_timeout(&self) -> std::time::Duration {
+        self.options.host_full_timeout
     }
 
     /// Must every change be durable before its call returns?

@@ -35,6 +35,8 @@
 //!    have no threads, clock, locks or I/O. Their tests and the lab run them with simulated clocks and
 //!    devices, where a run is a function of its seed.
 
+#![warn(missing_docs)]
+
 mod ail;
 mod caller;
 mod checkpoint;

@@ -61,11 +61,12 @@ pub struct JournalOptions {
     /// When checkpoints are cut, how calls of fsync share flushes (`fsync_policy=`), and which
     /// flushes are elided (`flush_elision=`).
     pub pipeline: Options,
-    /// When transactions roll.
+    /// When transactions roll. Tests turn it.
+    #[doc(hidden)]
     pub roll_policy: RollPolicy,
     /// How long log writes, and transactions that wait for log space, are retried while the host is
     /// full, before the volume stops.
-    pub patience: Duration,
+    pub host_full_timeout: Duration,
 }
 
 impl Default for JournalOptions {
@@ -78,7 +79,7 @@ impl Default for JournalOptions {
             buffer: 0,
             pipeline: Options::default(),
             roll_policy: RollPolicy::default(),
-            patience: Duration::from_secs(30),
+            host_full_timeout: Duration::from_secs(30),
         }
     }
 }

@@ -15,12 +15,12 @@
 //!    the same calls give the same decisions.
 
 mod auto;
-mod callers;
 mod contract;
 mod disk;
+mod epochs;
 mod fixed;
+mod forecast;
 mod name;
-mod simulation;
 #[cfg(test)]
 mod tests;
 

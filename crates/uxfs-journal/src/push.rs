@@ -38,7 +38,7 @@ impl<V: Volume> Journal<V> {
         }
         volume.count(Counter::PushAil, 1);
         self.batches_begun.fetch_add(1, Ordering::AcqRel);
-        let durable = match planted(Fault::HomeEarly) {
+        let durable = match planted(Fault::InPlaceEarly) {
             true => u64::MAX,
             false => self.durable.load(Ordering::Acquire),
         };
@@ -51,7 +51,7 @@ impl<V: Volume> Journal<V> {
             Err(error) => return Err(self.fail(volume, V::cause("writing back", &error))),
         };
         let mut data = self.state.lock().pipeline.metadata_written();
-        if planted(Fault::HomeUnflushed) {
+        if planted(Fault::InPlaceUnflushed) {
             data = Generation(0);
         }
         self.wait_for(volume, Need { seq: Seq(0), data })?;
@@ -65,7 +65,7 @@ impl<V: Volume> Journal<V> {
     /// Removes written and flushed objects from the AIL.
     fn remove_written(&self, volume: &V, written: &[WrittenItem<V::Item>]) {
         for object in written {
-            let unchanged = volume.settle(object);
+            let unchanged = volume.write_completed(object);
             let mut ail = self.ail.lock();
             if unchanged && ail.position(&object.item) == Some(object.position) {
                 ail.remove(&object.item);

@@ -101,7 +101,7 @@ pub trait Volume: Sized {
     /// # Errors
     /// Why the volume must stop: after a failed flush the host no longer knows what it has lost.
     fn flush(&self) -> Result<(), Self::Cause>;
-    /// Repeats `write` while it fails with a temporary error, for [`JournalOptions::patience`].
+    /// Repeats `write` while it fails with a temporary error, for [`JournalOptions::host_full_timeout`].
     ///
     /// # Errors
     /// The last error of `write`.
@@ -143,7 +143,7 @@ pub trait Volume: Sized {
     ) -> Result<Vec<WrittenItem<Self::Item>>, Self::Error>;
     /// Notes that an object is on stable storage as it was written. Returns `false` if it has changed
     /// since, and stays in the AIL.
-    fn settle(&self, written: &WrittenItem<Self::Item>) -> bool;
+    fn write_completed(&self, written: &WrittenItem<Self::Item>) -> bool;
     /// Notes that an object has left the AIL.
     fn clean(&self, item: &Self::Item);
     /// Drops memory that clean objects use, if too much is in use.

@@ -24,16 +24,16 @@ use uxfs::{Fs, OpenOptions, clock};
 use uxfs_check::{CheckOptions, Severity};
 use uxfs_testkit::Rng;
 
-use crate::setup::Ran;
+use crate::setup::RunResult;
 use crate::sim::{DATE, Kind, Store, StoreDev};
 
 /// Most acknowledged files that are looked up after each cut.
-const LOOKED_FOR: usize = 400;
+const LOOKUPS_MAX: usize = 400;
 
 /// Where data is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Worth {
+pub enum DurabilityLevel {
     /// Memory: lost with the process or the machine.
     Memory,
     /// A volatile cache: lost without power.
@@ -46,17 +46,15 @@ pub enum Worth {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
     /// The durability of synced operations.
-    pub synced: Worth,
+    pub synced: DurabilityLevel,
     /// Seconds after which other data is written at the latest.
     pub within_s: f64,
 }
 
-/// An acknowledgement.
 #[derive(Clone, Debug)]
 pub struct Ack {
     /// Start of the acknowledged operation.
     pub began: u64,
-    /// Time of the acknowledgement.
     pub at: u64,
     /// Start of the first operation that may undo it; `u64::MAX` for none.
     pub until: u64,
@@ -64,7 +62,6 @@ pub struct Ack {
     pub synced: bool,
     /// Its directory, from the root, without slashes at the ends.
     pub dir: Arc<str>,
-    /// Its name.
     pub name: String,
     /// The first byte filled with the word.
     pub from: u64,
@@ -79,23 +76,19 @@ pub struct Ack {
 /// The durability of the acknowledged operations of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Durability {
-    /// The promised durability.
-    pub promised: Worth,
+    pub promised: DurabilityLevel,
     /// The lowest derived durability.
-    pub found: Worth,
+    pub found: DurabilityLevel,
     /// Longest time in seconds for which an acknowledged operation could still be lost.
     pub exposed_s: f64,
     /// Seconds after which unsynced data is written at the latest.
     pub within_s: f64,
     /// An acknowledged operation could still be lost when the run ended.
     pub open_end: bool,
-    /// Operations acknowledged.
     pub acknowledged: u64,
     /// Flushes in the measured part.
     pub flushes: u64,
-    /// Forced writes.
     pub forced: u64,
-    /// Power cuts.
     pub cuts: u32,
     /// Acknowledged files looked up.
     pub looked_for: u64,
@@ -105,9 +98,7 @@ pub struct Durability {
     pub broken: u64,
     /// Cuts after which the volume could not be recovered or was not sound.
     pub unsound: u32,
-    /// The promise was broken.
     pub failed: bool,
-    /// The first problem.
     pub problem: Option<String>,
 }
 
@@ -115,12 +106,12 @@ impl Durability {
     /// The label beside a figure.
     pub fn label(&self) -> String {
         let worth = match self.found.min(self.promised) {
-            Worth::Stable => "stable storage".to_owned(),
-            Worth::Cache => format!("volatile cache, up to {}", self.exposed()),
-            Worth::Memory if self.acknowledged == 0 => {
+            DurabilityLevel::Stable => "stable storage".to_owned(),
+            DurabilityLevel::Cache => format!("volatile cache, up to {}", self.exposed()),
+            DurabilityLevel::Memory if self.acknowledged == 0 => {
                 format!("memory, for {:.0} s at most", self.within_s)
             }
-            Worth::Memory => {
+            DurabilityLevel::Memory => {
                 format!("memory, up to {} (at most {:.0} s)", self.exposed(), self.within_s)
             }
         };
@@ -171,23 +162,25 @@ impl Durability {
     }
 }
 
-fn name(worth: Worth) -> &'static str {
+fn name(worth: DurabilityLevel) -> &'static str {
     match worth {
-        Worth::Memory => "memory",
-        Worth::Cache => "a volatile cache",
-        Worth::Stable => "stable storage",
+        DurabilityLevel::Memory => "memory",
+        DurabilityLevel::Cache => "a volatile cache",
+        DurabilityLevel::Stable => "stable storage",
     }
 }
 
 /// Derives and checks.
-pub fn judge<R>(ran: &Ran<R>, cuts: u32, seed: u64) -> Durability {
+pub fn judge<R>(ran: &RunResult<R>, cuts: u32, seed: u64) -> Durability {
     let mut found = derive(ran);
     check(ran, cuts, seed, &mut found);
     let broken = match found.promised {
-        Worth::Stable => found.found < Worth::Stable || found.broken > 0 || found.unsound > 0,
-        Worth::Cache => found.found < Worth::Cache,
-        Worth::Memory => {
-            found.broken > 0 || found.unsound > 0 && ran.promise.synced == Worth::Stable
+        DurabilityLevel::Stable => {
+            found.found < DurabilityLevel::Stable || found.broken > 0 || found.unsound > 0
+        }
+        DurabilityLevel::Cache => found.found < DurabilityLevel::Cache,
+        DurabilityLevel::Memory => {
+            found.broken > 0 || found.unsound > 0 && ran.promise.synced == DurabilityLevel::Stable
         }
     };
     found.failed = broken;
@@ -195,7 +188,7 @@ pub fn judge<R>(ran: &Ran<R>, cuts: u32, seed: u64) -> Durability {
 }
 
 /// Derives the durability from the trace.
-fn derive<R>(ran: &Ran<R>) -> Durability {
+fn derive<R>(ran: &RunResult<R>) -> Durability {
     let safe = ran.trace.safe(ran.volatile);
     let events = &ran.trace.events;
     // For the log: when each write was submitted and completed, and from when on it and all before
@@ -215,7 +208,8 @@ fn derive<R>(ran: &Ran<R>) -> Durability {
         }
     }
     let any_synced = ran.acks.iter().any(|ack| ack.synced);
-    let mut least = if ran.acks.is_empty() { Worth::Memory } else { Worth::Stable };
+    let mut least =
+        if ran.acks.is_empty() { DurabilityLevel::Memory } else { DurabilityLevel::Stable };
     let (mut exposed, mut open) = (0, false);
     for ack in ran.acks.iter().filter(|ack| ack.synced == any_synced) {
         let first = log.partition_point(|(asked, ..)| *asked < ack.began);
@@ -230,9 +224,9 @@ fn derive<R>(ran: &Ran<R>) -> Durability {
         };
         let (written, kept) = (written.max(data_written), kept.max(data_kept));
         let worth = match () {
-            () if kept <= ack.at => Worth::Stable,
-            () if written <= ack.at => Worth::Cache,
-            () => Worth::Memory,
+            () if kept <= ack.at => DurabilityLevel::Stable,
+            () if written <= ack.at => DurabilityLevel::Cache,
+            () => DurabilityLevel::Memory,
         };
         least = least.min(worth);
         let end = ack.until.min(ran.ended.max(ack.at));
@@ -244,7 +238,7 @@ fn derive<R>(ran: &Ran<R>) -> Durability {
         count.count() as u64
     };
     Durability {
-        promised: if any_synced { ran.promise.synced } else { Worth::Memory },
+        promised: if any_synced { ran.promise.synced } else { DurabilityLevel::Memory },
         found: least,
         exposed_s: exposed as f64 / 1e9,
         within_s: ran.promise.within_s,
@@ -263,7 +257,7 @@ fn derive<R>(ran: &Ran<R>) -> Durability {
 }
 
 /// Cuts the power, and checks.
-fn check<R>(ran: &Ran<R>, cuts: u32, seed: u64, found: &mut Durability) {
+fn check<R>(ran: &RunResult<R>, cuts: u32, seed: u64, found: &mut Durability) {
     let safe = ran.trace.safe(ran.volatile);
     let synced: Vec<&Ack> = ran.acks.iter().filter(|ack| ack.synced).collect();
     let mut rng = Rng::spread(seed ^ 0x6375_7473);
@@ -275,7 +269,7 @@ fn check<R>(ran: &Ran<R>, cuts: u32, seed: u64, found: &mut Durability) {
         let part = [0.0, 0.3, 0.7, 1.0][(number / 2 % 4) as usize];
         let store = cut(ran, &safe, moment, part, &mut rng);
         found.cuts += 1;
-        if let Err(problem) = look(ran, store, moment, &mut rng, found) {
+        if let Err(problem) = check_recovered(ran, store, moment, &mut rng, found) {
             found.unsound += 1;
             found.problem.get_or_insert(problem);
         }
@@ -283,7 +277,7 @@ fn check<R>(ran: &Ran<R>, cuts: u32, seed: u64, found: &mut Durability) {
 }
 
 /// The disk after a cut at this moment. Of the unsafe writes, about this fraction is there.
-fn cut<R>(ran: &Ran<R>, safe: &[u64], moment: u64, part: f64, rng: &mut Rng) -> Store {
+fn cut<R>(ran: &RunResult<R>, safe: &[u64], moment: u64, part: f64, rng: &mut Rng) -> Store {
     let mut store = ran.initial.clone();
     for (number, event) in ran.trace.writes() {
         let Some(content) = event.content.as_ref().filter(|_| event.asked <= moment) else {
@@ -305,8 +299,8 @@ fn cut<R>(ran: &Ran<R>, safe: &[u64], moment: u64, part: f64, rng: &mut Rng) -> 
 }
 
 /// Recovers the volume, looks up the acknowledged files, and checks the volume.
-fn look<R>(
-    ran: &Ran<R>,
+fn check_recovered<R>(
+    ran: &RunResult<R>,
     store: Store,
     moment: u64,
     rng: &mut Rng,
@@ -314,7 +308,7 @@ fn look<R>(
 ) -> Result<(), String> {
     let dev = Arc::new(StoreDev::new(store));
     let mut options = OpenOptions::default();
-    options.journal = Some(JournalOptions::default());
+    options.journal = JournalOptions::default();
     options.seed = Some(1);
     options.clock = clock::Clock::Fixed(DATE);
     let device: Arc<dyn uxfs::disk::BlockDev> = dev.clone();
@@ -344,20 +338,20 @@ fn look<R>(
 }
 
 /// Acknowledgements valid at a moment: the most recent, and some of the others.
-fn sample<'a, R>(ran: &'a Ran<R>, moment: u64, rng: &mut Rng) -> Vec<&'a Ack> {
+fn sample<'a, R>(ran: &'a RunResult<R>, moment: u64, rng: &mut Rng) -> Vec<&'a Ack> {
     let held = |ack: &&Ack| ack.at <= moment && ack.until > moment;
     let mut all: Vec<&Ack> = ran.acks.iter().filter(held).collect();
     // Only the last acknowledgement of each path counts.
     let mut seen = FxHashSet::default();
     all.sort_by_key(|ack| core::cmp::Reverse(ack.at));
     all.retain(|ack| seen.insert((&*ack.dir, ack.name.as_str(), ack.from)));
-    if all.len() > LOOKED_FOR {
-        let young = LOOKED_FOR / 2;
-        for place in young..LOOKED_FOR {
+    if all.len() > LOOKUPS_MAX {
+        let young = LOOKUPS_MAX / 2;
+        for place in young..LOOKUPS_MAX {
             let other = place + rng.scaled((all.len() - place) as u64) as usize;
             all.swap(place, other);
         }
-        all.truncate(LOOKED_FOR);
+        all.truncate(LOOKUPS_MAX);
     }
     all
 }

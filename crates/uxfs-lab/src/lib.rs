@@ -15,24 +15,19 @@ mod sim_mutex;
 pub mod verdict;
 pub mod work;
 
-/// The error of an experiment.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}: {why}")]
 pub struct LabError {
-    /// The attempted operation.
     pub what: String,
-    /// The reason.
     pub why: String,
 }
 
 impl LabError {
-    /// An error with this text.
     pub fn new(what: impl Into<String>, why: impl core::fmt::Display) -> Self {
         Self { what: what.into(), why: why.to_string() }
     }
 }
 
-/// The result of an experiment.
 pub type Result<T> = core::result::Result<T, LabError>;
 
 #[cfg(test)]

@@ -12,29 +12,23 @@ pub use crate::verdict::Shape;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Best {
-    /// The highest.
     High,
-    /// The lowest.
     Low,
     /// None: the figure is only information.
     None,
 }
 
-/// A column of figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Column {
     /// Key of the figure in a row.
     pub key: String,
-    /// Heading.
     pub label: String,
-    /// Digits after the point.
     pub digits: usize,
     /// Which figure of a group is the best.
     pub best: Best,
 }
 
 impl Column {
-    /// A column.
     pub fn new(key: &str, label: &str, digits: usize, best: Best) -> Self {
         Self { key: key.into(), label: label.into(), digits, best }
     }
@@ -43,20 +37,16 @@ impl Column {
 /// A figure, and the post's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// The measured figure.
     pub ours: Option<f64>,
     /// The post's figure, from hardware of its day.
     pub post: Option<f64>,
 }
 
-/// A row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The group. Its rows are compared with each other.
     pub group: String,
-    /// What it is.
     pub name: String,
-    /// A figure for each column.
     pub cells: Vec<Cell>,
     /// The durability of the figures.
     pub durability: Option<Durability>,
@@ -70,13 +60,11 @@ pub struct Row {
     pub repeat: String,
 }
 
-/// How a chart is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Drawn {
     /// Lines with a mark at each point.
     Lines,
-    /// Points.
     Points,
     /// Stacked columns: where they begin, and their heights.
     Shares,
@@ -85,9 +73,7 @@ pub enum Drawn {
 /// A series of points.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What they are.
     pub name: String,
-    /// The coordinates.
     pub points: Vec<(f64, f64)>,
     /// The points are the post's.
     pub post: bool,
@@ -95,69 +81,51 @@ pub struct Series {
     pub worth: String,
 }
 
-/// A chart.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Chart {
-    /// The title.
     pub title: String,
     /// Labels of the horizontal and vertical axis.
     pub axes: (String, String),
     /// Whether each axis is logarithmic.
     pub log: (bool, bool),
-    /// How it is drawn.
     pub drawn: Drawn,
-    /// The series.
     pub series: Vec<Series>,
 }
 
-/// A disk of an experiment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiskNote {
-    /// Its name.
     pub name: String,
-    /// What it is.
     pub about: String,
 }
 
 /// The schema of outcomes, and its version.
 pub const SCHEMA: (&str, u32) = ("uxfs-lab", 2);
 
-/// What an experiment found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Experiment {
     /// `uxfs-lab`.
     pub schema: String,
     /// Version of the schema.
     pub version: u32,
-    /// Its name.
     pub name: String,
-    /// What was measured.
     pub title: String,
     /// Its subject, and what it does not show.
     pub about: String,
     /// The post that it answers, cited, or that there is none.
     pub source: String,
-    /// The random seed.
     pub seed: u64,
-    /// Disks.
     pub disks: Vec<DiskNote>,
-    /// What operations cost of a processor.
+    /// Processor time of the operations.
     pub cpu: Option<Cpu>,
     /// Headings of the rows' names.
     pub heads: (String, String),
-    /// Columns.
     pub columns: Vec<Column>,
-    /// Rows.
     pub rows: Vec<Row>,
-    /// Charts.
     pub charts: Vec<Chart>,
-    /// Shapes.
     pub shapes: Vec<Shape>,
-    /// Notes.
     pub notes: Vec<String>,
 }
 
-/// The text of a figure.
 pub fn figure(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let (whole, rest) = text.split_once('.').map_or((&text[..], ""), |(w, r)| (w, r));

@@ -8,21 +8,17 @@ use parking_lot::Mutex;
 
 use crate::durability::{Durability, judge};
 use crate::outcome::{Cell, Column, Row, Series};
-use crate::setup::{Ran, Setup};
+use crate::setup::{RunResult, Setup};
 use crate::sim::Kind;
 use crate::{LabError, Result};
 
 /// Bytes of stack of a thread that runs a row.
 const STACK: usize = 64 << 20;
 
-/// The result of a row.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
-    /// Figures, by key.
     pub figures: BTreeMap<String, f64>,
-    /// Their durability.
     pub durability: Option<Durability>,
-    /// Points for charts, by key.
     pub points: BTreeMap<String, Vec<(f64, f64)>>,
     /// The durability of the figures, where none was derived.
     pub worth: Option<String>,
@@ -30,7 +26,7 @@ pub struct Found {
 
 impl Found {
     /// The figures common to all runs: rates of requests, bytes and the log; latencies; durability.
-    pub fn of<R>(ran: &Ran<R>, setup: &Setup) -> Self {
+    pub fn of<R>(ran: &RunResult<R>, setup: &Setup) -> Self {
         let mut found = Self::default();
         let seconds = ran.seconds().max(1e-9);
         let during =
@@ -91,19 +87,17 @@ impl Found {
         mean
     }
 
-    /// Stores a figure.
     pub fn set(&mut self, key: &str, value: f64) {
         self.figures.insert(key.into(), value);
     }
 
-    /// A figure.
     pub fn get(&self, key: &str) -> Option<f64> {
         self.figures.get(key).copied()
     }
 
     /// Stores, for charts, the requests over time: seconds and offset in gigabytes. At most some
     /// hundred, evenly chosen.
-    pub fn keep_places<R>(&mut self, ran: &Ran<R>) {
+    pub fn store_offsets<R>(&mut self, ran: &RunResult<R>) {
         let all: Vec<_> = ran
             .trace
             .events
@@ -111,15 +105,15 @@ impl Found {
             .filter(|e| e.kind != Kind::Flush && e.asked >= ran.begun && e.asked <= ran.ended)
             .collect();
         let step = all.len().div_ceil(700).max(1);
-        let place = |e: &&crate::sim::Event| {
+        let offset = |e: &&crate::sim::Event| {
             let seconds = (e.asked - ran.begun) as f64 / 1e9;
             (rounded(seconds), rounded(e.at as f64 / 1e9))
         };
-        self.points.insert("places".into(), all.iter().step_by(step).map(place).collect());
+        self.points.insert("places".into(), all.iter().step_by(step).map(offset).collect());
     }
 
     /// Stores, for charts, requests and megabytes per second over time, in this many steps.
-    pub fn keep_flow<R>(&mut self, ran: &Ran<R>, steps: usize) {
+    pub fn store_throughput<R>(&mut self, ran: &RunResult<R>, steps: usize) {
         let span = (ran.ended - ran.begun).max(1);
         let mut counts = vec![(0u64, 0u64); steps];
         let during = ran
@@ -144,7 +138,7 @@ impl Found {
     }
 
     /// Stores, for charts, the distribution of latencies in milliseconds.
-    pub fn keep_latencies<R>(&mut self, ran: &Ran<R>) {
+    pub fn store_latencies<R>(&mut self, ran: &RunResult<R>) {
         let mut all = ran.latencies.clone();
         all.sort_unstable();
         let point = |at: usize| {
@@ -162,18 +156,13 @@ pub fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
 
-/// A row to be run.
 pub struct Job {
-    /// Its group.
     pub group: String,
-    /// Its name.
     pub name: String,
-    /// What runs it.
     pub run: Box<dyn FnOnce() -> Result<Found> + Send>,
 }
 
 impl Job {
-    /// A row.
     pub fn new(
         group: impl Into<String>,
         name: impl Into<String>,
@@ -183,23 +172,17 @@ impl Job {
     }
 }
 
-/// A row that was run.
 #[derive(Clone, Debug)]
 pub struct Done {
-    /// Its group.
     pub group: String,
-    /// Its name.
     pub name: String,
-    /// Its result.
     pub found: Found,
 }
 
-/// Rows that were run.
 #[derive(Clone, Debug, Default)]
 pub struct Rows(pub Vec<Done>);
 
 impl Rows {
-    /// A figure.
     pub fn get(&self, group: &str, name: &str, key: &str) -> Option<f64> {
         let row = self.0.iter().find(|row| row.group == group && row.name == name)?;
         row.found.get(key)
@@ -276,7 +259,6 @@ fn round_to(value: f64, digits: usize) -> f64 {
     (value * scale).round() / scale
 }
 
-/// The settings of experiments.
 #[derive(Clone, Debug)]
 pub struct How {
     /// The seed of all random numbers.
@@ -318,9 +300,7 @@ impl How {
 
 /// Receives progress.
 pub trait Progress: Sync {
-    /// Adds rows to run.
     fn expect(&self, rows: usize);
-    /// A row has been run.
     fn ran(&self, row: &str);
     /// Should the run stop?
     fn stop(&self) -> bool {
@@ -329,9 +309,9 @@ pub trait Progress: Sync {
 }
 
 /// Ignores progress.
-pub struct Quiet;
+pub struct NoProgress;
 
-impl Progress for Quiet {
+impl Progress for NoProgress {
     fn expect(&self, _rows: usize) {}
     fn ran(&self, _row: &str) {}
 }

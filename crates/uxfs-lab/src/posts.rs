@@ -3,16 +3,12 @@
 
 use core::fmt;
 
-/// A post to a mailing list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Post {
-    /// The author.
     pub author: &'static str,
     /// The date, as exactly as it is known.
     pub date: &'static str,
-    /// The mailing list.
     pub list: &'static str,
-    /// The subject.
     pub subject: &'static str,
 }
 

@@ -17,14 +17,13 @@ use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs
 use uxfs_disk::fault::Fault;
 use uxfs_models::{Description, Model};
 
-use crate::durability::{Ack, Promise, Worth};
+use crate::durability::{Ack, DurabilityLevel, Promise};
 use crate::sim::{DATE, DeviceFault, Sim, SimDev, Store, StoreDev, Trace};
 use crate::{LabError, Result};
 
 /// The processor time of operations in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// Processors.
     pub processors: u32,
     /// Creating, removing or renaming a name.
     pub name_us: f64,
@@ -71,7 +70,6 @@ pub enum Force {
 pub enum FaultyClient {
     /// An fsync is acknowledged before it is done.
     Early,
-    /// An fsync is not done at all.
     Never,
     /// Every tenth fsync is not done.
     Sometimes,
@@ -82,20 +80,15 @@ pub enum FaultyClient {
 /// Prepares a volume.
 pub type Prepare = Arc<dyn Fn(&Fs) -> uxfs::Result<()> + Send + Sync>;
 
-/// The inputs of a run.
 #[derive(Clone)]
 pub struct Setup {
-    /// The disk.
     pub disk: Description,
-    /// Options of mkfs, by letter.
     pub mkfs: Vec<(char, String)>,
     /// The log's mount options.
     pub mount: Vec<String>,
     /// Whether force-unit-access is used.
     pub fua: bool,
-    /// Delayed allocation.
     pub writeback: Option<WritebackOptions>,
-    /// What operations cost.
     pub cpu: Cpu,
     /// How log forces affect others.
     pub force: Force,
@@ -105,9 +98,7 @@ pub struct Setup {
     pub cuts: u32,
     /// The preparation of the volume, outside the simulation.
     pub prepare: Option<Prepare>,
-    /// A defect of the disk.
     pub device_fault: Option<DeviceFault>,
-    /// A defect of a client.
     pub client_fault: Option<FaultyClient>,
     /// A fault planted in the engine.
     pub fault: Option<Fault>,
@@ -140,7 +131,6 @@ impl Setup {
         self
     }
 
-    /// Adds an option of mkfs.
     #[must_use]
     pub fn mkfs(mut self, letter: char, text: &str) -> Self {
         self.mkfs.push((letter, text.into()));
@@ -160,7 +150,7 @@ impl Setup {
 
     fn open_options(&self) -> Result<OpenOptions> {
         let mut options = OpenOptions::default();
-        options.journal = Some(self.journal()?);
+        options.journal = self.journal()?;
         options.writeback = self.writeback;
         options.seed = Some(self.seed);
         Ok(options)
@@ -203,7 +193,7 @@ impl Setup {
     ///
     /// # Errors
     /// If the volume cannot be made or opened, `body` fails, or the simulation does not end.
-    pub fn run<R>(&self, body: impl FnOnce(&Arc<Lab>) -> uxfs::Result<R>) -> Result<Ran<R>> {
+    pub fn run<R>(&self, body: impl FnOnce(&Arc<Lab>) -> uxfs::Result<R>) -> Result<RunResult<R>> {
         let store = self.volume()?;
         let options = self.open_options()?;
         let disk = self.disk.build(self.seed).map_err(|e| LabError::new("disk", e))?;
@@ -230,7 +220,7 @@ impl Setup {
             let log = start..start + u64::from(sb.logblocks.get()) * block;
             drop(service);
             let acks = core::mem::take(&mut *lab.acks.lock());
-            Ok(Ran {
+            Ok(RunResult {
                 value,
                 trace,
                 log,
@@ -255,7 +245,8 @@ pub(crate) fn promise_of(
     writeback: Option<&WritebackOptions>,
     volatile: bool,
 ) -> Promise {
-    let synced = if journal.barrier || !volatile { Worth::Stable } else { Worth::Cache };
+    let synced =
+        if journal.barrier || !volatile { DurabilityLevel::Stable } else { DurabilityLevel::Cache };
     let dirty = writeback
         .map_or(0.0, |w| f64::from(w.dirty_expire_centisecs + w.dirty_writeback_centisecs) / 100.0);
     Promise { synced, within_s: journal.pipeline.age_max.as_secs_f64() + dirty }
@@ -274,33 +265,26 @@ pub fn is_volatile(model: &Model) -> bool {
     }
 }
 
-/// The observations of a run.
-pub struct Ran<R> {
-    /// The result of its body.
+pub struct RunResult<R> {
     pub value: R,
-    /// The requests of the disk.
     pub trace: Trace,
     /// The byte range of the log.
     pub log: core::ops::Range<u64>,
     /// Start and end of the measured part.
     pub begun: u64,
-    /// …
     pub ended: u64,
-    /// The acknowledgements.
     pub acks: Vec<Ack>,
     /// Nanoseconds of processor time.
     pub busy_ns: u64,
     /// Latencies of the timed operations in nanoseconds.
     pub latencies: Vec<u64>,
-    /// The disk before the run.
     pub initial: Store,
     /// The disk's cache is volatile.
     pub volatile: bool,
-    /// The promised durability.
     pub promise: Promise,
 }
 
-impl<R> Ran<R> {
+impl<R> RunResult<R> {
     /// Length of the measured part in seconds.
     pub fn seconds(&self) -> f64 {
         (self.ended.saturating_sub(self.begun)) as f64 / 1e9
@@ -315,13 +299,9 @@ impl<R> Ran<R> {
     }
 }
 
-/// The environment of clients.
 pub struct Lab {
-    /// The simulation.
     pub sim: Arc<Sim>,
-    /// The volume.
     pub fs: Arc<Fs>,
-    /// What operations cost.
     pub cpu: Cpu,
     /// The seed of all random numbers.
     pub seed: u64,
@@ -367,16 +347,14 @@ impl Lab {
         }
     }
 
-    /// Starts the measured part.
     pub fn begin(&self) {
         self.begun.store(self.now(), Ordering::Relaxed);
-        self.busy.0.store(self.sim.worked(), Ordering::Relaxed);
+        self.busy.0.store(self.sim.busy_ns(), Ordering::Relaxed);
     }
 
-    /// Ends the measured part.
     pub fn end(&self) {
         self.ended.store(self.now(), Ordering::Relaxed);
-        self.busy.1.store(self.sim.worked(), Ordering::Relaxed);
+        self.busy.1.store(self.sim.busy_ns(), Ordering::Relaxed);
     }
 
     /// Drops all acknowledgements and latencies so far.
@@ -386,12 +364,10 @@ impl Lab {
         self.latencies.lock().clear();
     }
 
-    /// The simulated time.
     pub fn now(&self) -> u64 {
         self.sim.now().0
     }
 
-    /// Records an acknowledgement.
     pub fn ack(&self, ack: Ack) {
         let mut acks = self.acks.lock();
         let place = (ack.dir.to_string(), ack.name.clone());
@@ -399,7 +375,6 @@ impl Lab {
         acks.push(ack);
     }
 
-    /// Records a latency.
     pub fn took(&self, since: u64) {
         let now = self.now();
         self.latencies.lock().push(now - since);
@@ -425,7 +400,7 @@ impl Lab {
         };
         self.sim.rest(Duration::from_nanos(until - now));
         if self.force == Force::Exclusive {
-            self.forcing.look(&self.sim);
+            self.forcing.wait_free(&self.sim);
         }
     }
 
@@ -435,26 +410,22 @@ impl Lab {
         self.join_log();
     }
 
-    /// Creates a file or directory.
     pub fn create(&self, dir: Ino, name: &str, new: &NewInode) -> uxfs::Result<Ino> {
         self.name();
         self.fs.create(dir, name.as_bytes(), new)
     }
 
-    /// Removes a file.
     pub fn unlink(&self, dir: Ino, name: &str) -> uxfs::Result<()> {
         self.name();
         self.fs.unlink(dir, name.as_bytes())
     }
 
-    /// Renames a file.
     pub fn rename(&self, dir: Ino, from: &str, to_dir: Ino, to: &str) -> uxfs::Result<()> {
         self.name();
         self.fs.rename(dir, from.as_bytes(), to_dir, to.as_bytes(), RenameFlags::default())
     }
 
-    /// Reads an inode.
-    pub fn look(&self) {
+    pub fn lookup_cost(&self) {
         self.sim.work(us(self.cpu.look_us));
     }
 
@@ -469,19 +440,16 @@ impl Lab {
         self.join_log();
     }
 
-    /// Writes.
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> uxfs::Result<()> {
         self.call(data.len());
         self.fs.write_at(ino, offset, data)
     }
 
-    /// Reads.
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> uxfs::Result<usize> {
         self.call(buf.len());
         self.fs.read_at(ino, offset, buf)
     }
 
-    /// Makes a file durable.
     pub fn fsync(&self, ino: Ino) -> uxfs::Result<()> {
         self.sim.work(us(self.cpu.sync_us));
         let number = self.syncs.fetch_add(1, Ordering::Relaxed);

@@ -17,11 +17,9 @@ struct State {
     next: u64,
 }
 
-/// The lock.
 #[derive(Default)]
 pub(crate) struct SimMutex(Arc<Mutex<State>>);
 
-/// The lock, held.
 pub(crate) struct Held {
     state: Arc<Mutex<State>>,
     sim: Arc<Sim>,
@@ -32,7 +30,6 @@ fn wait_key(state: &Arc<Mutex<State>>) -> WaitKey {
 }
 
 impl SimMutex {
-    /// Waits for the lock.
     pub(crate) fn take(&self, sim: &Arc<Sim>) -> Held {
         let number = {
             let mut state = self.0.lock();
@@ -55,7 +52,7 @@ impl SimMutex {
     }
 
     /// Waits until the lock is free.
-    pub(crate) fn look(&self, sim: &Arc<Sim>) {
+    pub(crate) fn wait_free(&self, sim: &Arc<Sim>) {
         while self.0.lock().held {
             sim.sleep(wait_key(&self.0), None);
         }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 use uxfs_disk::fault::Fault;
 use uxfs_models::Description;
 
-use crate::durability::{Durability, Worth, judge};
+use crate::durability::{Durability, DurabilityLevel, judge};
 use crate::experiments;
-use crate::plan::{Found, How, Quiet};
+use crate::plan::{Found, How, NoProgress};
 use crate::setup::{FaultyClient, Setup};
 use crate::sim::DeviceFault;
 use crate::work::dbench;
 use crate::work::fs_mark::{self, Load, Sync};
 use crate::work::recording::Recording;
-use crate::work::replay::{home, plant, run as replay};
+use crate::work::replay::{client_dir, populate, run as replay};
 
 fn setup() -> Setup {
     let mut setup = Setup::new(&Description::named("hdd-7200").unwrap(), 11).mkfs('d', "agcount=4");
@@ -40,16 +40,27 @@ fn rows_without_a_fault_have_the_promised_durability() {
             setup.fua = fua;
             let found = run(&setup, sync);
             assert!(!found.failed, "{sync:?} {fua}: {found:?}");
-            assert_eq!((found.found, found.lost), (Worth::Stable, 0), "{sync:?} {fua}: {found:?}");
+            assert_eq!(
+                (found.found, found.lost),
+                (DurabilityLevel::Stable, 0),
+                "{sync:?} {fua}: {found:?}"
+            );
         }
     }
     let mut degraded = setup().mount(&["nobarrier"]);
     degraded.cuts = 8;
     let found = run(&degraded, Sync::Each);
-    assert_eq!((found.promised, found.found), (Worth::Cache, Worth::Cache), "{found:?}");
+    assert_eq!(
+        (found.promised, found.found),
+        (DurabilityLevel::Cache, DurabilityLevel::Cache),
+        "{found:?}"
+    );
     assert!(found.lost > 0 && found.flushes == 0 && !found.failed, "{found:?}");
     let found = run(&setup(), Sync::Never);
-    assert_eq!((found.promised, found.found, found.failed), (Worth::Memory, Worth::Memory, false));
+    assert_eq!(
+        (found.promised, found.found, found.failed),
+        (DurabilityLevel::Memory, DurabilityLevel::Memory, false)
+    );
 }
 
 /// Each planted fault of a disk, a client or the engine makes its row fail.
@@ -102,7 +113,7 @@ fn flushes_of_dbench_clients_are_durable() {
     let ran = run(&setup);
     let found = judge(&ran, setup.cuts, setup.seed);
     assert!(!found.failed, "{found:?}");
-    assert_eq!((found.found, found.lost), (Worth::Stable, 0), "{found:?}");
+    assert_eq!((found.found, found.lost), (DurabilityLevel::Stable, 0), "{found:?}");
     // Each flush follows a write, and is acknowledged once.
     let moved = ran.value;
     assert_eq!((moved.steps, moved.flushes, ran.acks.len()), (2400, 48, 48), "{moved:?}");
@@ -157,7 +168,7 @@ fn the_number_of_jobs_does_not_change_results() {
         how.jobs = jobs.try_into().unwrap();
         how.cuts = 2;
         how.only = "create".into();
-        let found = experiments::run("delaylog", &how, &Quiet).unwrap();
+        let found = experiments::run("delaylog", &how, &NoProgress).unwrap();
         (serde_json::to_string(&found).unwrap(), found.csv())
     };
     assert_eq!(found(1), found(2));
@@ -174,9 +185,10 @@ fn a_recording_is_replayed_and_checked() {
     let played = |fault: Option<Fault>| {
         let mut setup = setup();
         setup.fault = fault;
-        let planted = Arc::clone(&recording);
-        setup.prepare =
-            Some(Arc::new(move |fs| (0..3).try_for_each(|n| plant(fs, &planted, &home(n)))));
+        let source = Arc::clone(&recording);
+        setup.prepare = Some(Arc::new(move |fs| {
+            (0..3).try_for_each(|n| populate(fs, &source, &client_dir(n)))
+        }));
         let ran = setup.run(|lab| replay(lab, &recording, 3)).unwrap();
         let reads = ran.trace.count(crate::sim::Kind::Read);
         (ran.value.played, reads, judge(&ran, setup.cuts, setup.seed))
@@ -184,7 +196,10 @@ fn a_recording_is_replayed_and_checked() {
     let (sum, reads, found) = played(None);
     // The skipped steps are those on a file that the recording knows only by its old name.
     assert_eq!((sum.left_out, sum.syncs), (3, 12), "{sum:?}");
-    assert!(!found.failed && found.found == Worth::Stable && found.lost == 0, "{found:?}");
+    assert!(
+        !found.failed && found.found == DurabilityLevel::Stable && found.lost == 0,
+        "{found:?}"
+    );
     assert!(found.acknowledged >= 15 && found.looked_for > 30 && reads > 0, "{found:?}");
     assert_eq!(format!("{:?}", played(None)), format!("{:?}", (sum, reads, found)));
     for fault in [Fault::FlushAfterLog, Fault::CommitLost] {
@@ -195,13 +210,13 @@ fn a_recording_is_replayed_and_checked() {
 
 #[test]
 #[ignore = "by hand: LAB=NAME,... ONLY=TEXT"]
-fn by_hand() {
+fn run_experiments_by_hand() {
     let names = std::env::var("LAB").unwrap_or_else(|_| "fs-mark".into());
     for name in names.split(',') {
         let begun = std::time::Instant::now();
         let mut how = How::new(7);
         how.only = std::env::var("ONLY").unwrap_or_default();
-        let found = experiments::run(name, &how, &Quiet).unwrap();
+        let found = experiments::run(name, &how, &NoProgress).unwrap();
         println!("{found}\n{:?}", begun.elapsed());
     }
 }

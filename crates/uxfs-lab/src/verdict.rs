@@ -11,23 +11,18 @@ use serde::{Deserialize, Serialize};
 /// The range in which a figure must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Bounds {
-    /// At least.
     pub least: Option<f64>,
-    /// At most.
     pub most: Option<f64>,
 }
 
-/// A lower bound.
 pub fn at_least(least: f64) -> Bounds {
     Bounds { least: Some(least), most: None }
 }
 
-/// An upper bound.
 pub fn at_most(most: f64) -> Bounds {
     Bounds { least: None, most: Some(most) }
 }
 
-/// A lower and an upper bound.
 pub fn between(least: f64, most: f64) -> Bounds {
     Bounds { least: Some(least), most: Some(most) }
 }
@@ -78,13 +73,10 @@ pub enum Verdict {
 /// A claim that a post's figures make, checked against ours; or a goal of this project.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
-    /// The claim.
     pub claim: String,
     /// The post's figure; empty if there is none.
     pub post: String,
-    /// Our figure.
     pub ours: String,
-    /// The unit of the figures.
     pub unit: String,
     /// When the claim holds in direction; of a goal, when it is reached.
     pub direction: Bounds,

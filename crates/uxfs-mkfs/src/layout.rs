@@ -313,13 +313,26 @@ fn imax_pct(options: &Options, units: &Units, groups: Groups) -> u8 {
 /// Makes a random UUID of version 4.
 fn random_uuid() -> Result<Uuid, MkfsError> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| MkfsError::Io {
-        what: "UUID: no source of randomness",
-        source: std::io::Error::other(error.to_string()),
-    })?;
+    fill_random(&mut bytes)
+        .map_err(|source| MkfsError::Io { what: "UUID: no source of randomness", source })?;
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;
     Ok(Uuid(bytes))
+}
+
+#[cfg(target_os = "linux")]
+fn fill_random(bytes: &mut [u8; 16]) -> std::io::Result<()> {
+    use rustix::rand::{GetRandomFlags, getrandom};
+    // A request of at most 256 bytes is not interrupted half-way.
+    match getrandom(bytes, GetRandomFlags::empty())? {
+        16 => Ok(()),
+        _ => Err(std::io::ErrorKind::UnexpectedEof.into()),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn fill_random(bytes: &mut [u8; 16]) -> std::io::Result<()> {
+    getrandom::fill(bytes).map_err(|error| std::io::Error::other(error.to_string()))
 }
 
 fn log2(power: u32) -> u8 {

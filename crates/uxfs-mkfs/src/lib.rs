@@ -9,6 +9,8 @@
 //!    finished one.
 //! 3. Computing the layout writes nothing, and writing decides nothing.
 
+#![warn(missing_docs)]
+
 mod config;
 mod defaults;
 mod error;

@@ -6,6 +6,7 @@
 use std::io;
 
 use uxfs_disk::BlockDev;
+use uxfs_format::bytes::{be64, le32, le64};
 
 /// Bytes that identify a content: its name, their offset and value.
 struct Signature {
@@ -203,10 +204,6 @@ fn has(head: &[u8], offset: u64, magic: &[u8]) -> bool {
     head.get(from..from + magic.len()).is_some_and(|bytes| bytes == magic)
 }
 
-fn le32(head: &[u8], at: usize) -> u32 {
-    head.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-}
-
 /// Distinguishes ext2, ext3 and ext4 by their features.
 fn ext(head: &[u8]) -> Option<&'static str> {
     const SUPERBLOCK: usize = 1024;
@@ -262,10 +259,9 @@ fn zfs(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     const MAGIC: u64 = 0x00ba_b10c;
     let mut ring = vec![0; RING as usize];
     dev.read_at(RING, &mut ring)?;
-    let found = ring.chunks_exact(1024).any(|block| {
-        let first = <[u8; 8]>::try_from(&block[..8]).unwrap_or_default();
-        u64::from_le_bytes(first) == MAGIC || u64::from_be_bytes(first) == MAGIC
-    });
+    // Uberblocks are in the byte order of their host.
+    let uberblock = |block: &[u8]| le64(block, 0) == MAGIC || be64(block, 0) == MAGIC;
+    let found = ring.chunks_exact(1024).any(uberblock);
     Ok(found.then_some("zfs_member"))
 }
 

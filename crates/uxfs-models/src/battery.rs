@@ -16,7 +16,6 @@ use crate::{Completions, Disk, Done, Op, Request, Tag, transfer, us};
 /// Maximum bytes that are written back in one piece.
 const PIECE: u64 = 1 << 20;
 
-/// Parameters of a controller.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct BatterySpec {

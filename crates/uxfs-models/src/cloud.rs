@@ -37,7 +37,6 @@ pub struct CloudSpec {
     pub flush_us: f64,
 }
 
-/// A cloud volume.
 #[derive(Debug)]
 pub struct Cloud {
     spec: CloudSpec,

@@ -19,26 +19,19 @@ pub enum Problem {
     /// The text is not TOML, or has missing or unknown fields.
     #[error("disk description: {0}")]
     Syntax(#[from] toml::de::Error),
-    /// A value is out of range.
     #[error("disk description: {0}")]
     Value(String),
     /// uxfs includes no disk with this name.
     #[error("no disk has the name {name}; available: {}", NAMES.join(", "))]
-    Name {
-        /// The unknown name.
-        name: String,
-    },
+    Name { name: String },
 }
 
-/// Description of a disk.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
-    /// Name of the disk.
     pub name: String,
     /// What the disk is, and the source of its figures.
     pub about: String,
-    /// The model.
     pub disk: Model,
 }
 
@@ -46,45 +39,31 @@ pub struct Description {
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Model {
-    /// A hard disk.
     Spindle(SpindleSpec),
-    /// A flash drive.
     Flash(FlashSpec),
-    /// A cloud volume.
     Cloud(CloudSpec),
     /// A controller with battery-backed memory in front of a disk.
     Battery {
-        /// The controller.
         controller: BatterySpec,
-        /// The disk behind it.
         disk: Box<Model>,
     },
     /// A disk behind a SATA port, which does not queue flushes.
     Sata {
-        /// The disk.
         disk: Box<Model>,
     },
     /// A mirror: all disks hold the same data.
     Mirror {
-        /// Number of disks.
         count: u32,
-        /// The model of each disk.
         disk: Box<Model>,
     },
-    /// A concatenation of disks.
     Concat {
-        /// Number of disks.
         count: u32,
-        /// The model of each disk.
         disk: Box<Model>,
     },
-    /// A stripe over disks.
     Stripe {
-        /// Number of disks.
         count: u32,
         /// Size of a chunk in KiB.
         chunk_kib: u32,
-        /// The model of each disk.
         disk: Box<Model>,
     },
 }

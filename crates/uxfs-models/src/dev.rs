@@ -18,7 +18,6 @@ use crate::{Disk, Done, Request, Tag, serve};
 pub struct VirtualClock(Arc<AtomicU64>);
 
 impl VirtualClock {
-    /// The current time.
     pub fn now(&self) -> Time {
         Time(self.0.load(Ordering::Acquire))
     }

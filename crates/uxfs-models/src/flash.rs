@@ -18,7 +18,6 @@ use crate::{Completions, Disk, Done, Op, Request, Tag, transfer, us};
 /// Size of a page in bytes.
 const PAGE: u64 = 4096;
 
-/// Parameters of a flash drive.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FlashSpec {
@@ -48,7 +47,6 @@ pub struct FlashSpec {
     pub flush_us: f64,
 }
 
-/// A flash drive.
 #[derive(Debug)]
 pub struct Flash {
     spec: FlashSpec,

@@ -45,12 +45,9 @@ pub use flash::{Flash, FlashSpec};
 pub use sata::Sata;
 pub use spindle::{Scheduler, Spindle, SpindleSpec};
 
-/// Operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
-    /// Read.
     Read,
-    /// Write.
     Write {
         /// Force unit access: the write completes only when it is durable.
         fua: bool,
@@ -59,10 +56,8 @@ pub enum Op {
     Flush,
 }
 
-/// A request to a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// The operation.
     pub op: Op,
     /// Offset in bytes.
     pub at: u64,
@@ -86,7 +81,6 @@ impl Request {
         Self { op: Op::Write { fua: true }, at, len }
     }
 
-    /// A flush of the cache.
     pub fn flush() -> Self {
         Self { op: Op::Flush, at: 0, len: 0 }
     }
@@ -101,12 +95,10 @@ impl Request {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Tag(pub u64);
 
-/// A completed request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Done {
     /// Time of completion.
     pub at: Time,
-    /// The request.
     pub tag: Tag,
 }
 

@@ -67,7 +67,7 @@ impl Ager {
         while next < ager.dirs.len() {
             let dir = ager.dirs[next].clone();
             next += 1;
-            ager.take_stock(&dir)?;
+            ager.list_tree(&dir)?;
         }
         for list in [&mut ager.dirs, &mut ager.files, &mut ager.others] {
             list.sort();
@@ -75,7 +75,7 @@ impl Ager {
         Ok(ager)
     }
 
-    fn take_stock(&mut self, dir: &Path) -> io::Result<()> {
+    fn list_tree(&mut self, dir: &Path) -> io::Result<()> {
         for item in std::fs::read_dir(dir)? {
             let item = item?;
             let (path, kind) = (item.path(), item.file_type()?);
@@ -118,7 +118,7 @@ impl Ager {
             count.0 += 1;
             if let Err(e) = result {
                 count.1 += 1;
-                self.weigh(&e).map_err(|e| {
+                self.check_error(&e).map_err(|e| {
                     io::Error::new(e.kind(), format!("operation {number} ({}): {e}", op.name))
                 })?;
             }
@@ -127,7 +127,7 @@ impl Ager {
     }
 
     /// Ignores an expected failure, and frees space if there was none.
-    fn weigh(&mut self, error: &io::Error) -> io::Result<()> {
+    fn check_error(&mut self, error: &io::Error) -> io::Result<()> {
         let code = Errno::from_io_error(error);
         if !code.is_some_and(|code| EXPECTED.contains(&code)) {
             return Err(io::Error::new(error.kind(), error.to_string()));
@@ -135,14 +135,14 @@ impl Ager {
         if code == Some(Errno::NOSPC) {
             let many = self.files.len() / 10;
             for _ in 0..many {
-                self.forget_file();
+                self.remove_random_file();
             }
         }
         Ok(())
     }
 
     /// Removes a random regular file.
-    fn forget_file(&mut self) {
+    fn remove_random_file(&mut self) {
         if !self.files.is_empty() {
             let at = self.rng.index(self.files.len());
             let path = self.files.swap_remove(at);

@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_byte_survives() {
+    fn every_byte_round_trips() {
         let all: Vec<u8> = (0..=255).collect();
         let word = escape(&all);
         assert!(word.bytes().all(|b| b.is_ascii_graphic() && b != b'='));

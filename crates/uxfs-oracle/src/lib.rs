@@ -41,9 +41,9 @@ pub mod ager;
 mod cache;
 mod escape;
 mod finding;
+mod hang;
 pub mod lister;
 mod listing;
-mod patience;
 pub mod storm;
 mod tools;
 pub mod vm;
@@ -51,8 +51,8 @@ pub mod vm;
 use cache::cache;
 
 pub use finding::Finding;
+pub use hang::{Hang, HangLimits, Watch};
 pub use listing::{ContentSum, Entry, Fields, Kind, Listing, Space, Time, Value, checksum};
-pub use patience::{Hang, Patience, Watch};
 pub use tools::{
     Xfsprogs, both, both_after_old_kernel, db, db_check, db_value, db_write, mkfs, program, repair,
 };

@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_deeper_than_a_path_may_be_long() {
+    fn a_tree_deeper_than_path_max() {
         let dir = tempfile::tempdir().unwrap();
         let name = CString::new(vec![b'd'; 200]).unwrap();
         let mut at = open_dir(fs::CWD, &CString::new(dir.path().as_os_str().as_bytes()).unwrap());

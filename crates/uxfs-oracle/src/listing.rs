@@ -39,7 +39,7 @@ bitflags::bitflags! {
         const BTIME = 1 << 8;
         /// A device's number.
         const RDEV = 1 << 9;
-        /// What a symbolic link says.
+        /// A symbolic link's target.
         const TARGET = 1 << 10;
         /// The check sum of a file's content.
         const CONTENT = 1 << 11;
@@ -59,7 +59,7 @@ bitflags::bitflags! {
         const TREE = Self::MODE.bits() | Self::OWNER.bits() | Self::SIZE.bits()
             | Self::NLINK.bits() | Self::MTIME.bits() | Self::RDEV.bits() | Self::TARGET.bits()
             | Self::CONTENT.bits() | Self::XATTRS.bits() | Self::LINK.bits();
-        /// What two readers of one image agree on.
+        /// Fields that are equal for two readers of one image.
         const ALL = (1 << 18) - 1;
     }
 }
@@ -156,7 +156,6 @@ impl ContentSum {
         }
     }
 
-    /// The sum.
     #[must_use]
     pub fn finish(&self) -> u64 {
         self.0.finish()
@@ -171,24 +170,18 @@ impl ContentSum {
     }
 }
 
-/// One entry of a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
     /// From the root, with a leading `/`.
     pub path: Vec<u8>,
-    /// What it is.
     pub kind: Kind,
     /// The low 12 bits of the mode.
     pub mode: u32,
-    /// User.
     pub uid: u32,
-    /// Group.
     pub gid: u32,
-    /// Number of links.
     pub nlink: u32,
     /// Size in bytes.
     pub size: u64,
-    /// Inode number.
     pub ino: u64,
     /// Allocated, in units of 512 bytes.
     pub blocks: u64,
@@ -202,7 +195,7 @@ pub struct Entry {
     pub btime: Time,
     /// Major and minor number of a device.
     pub rdev: Option<(u32, u32)>,
-    /// What a symbolic link says.
+    /// A symbolic link's target.
     pub target: Option<Vec<u8>>,
     /// A regular file's [`ContentSum`].
     pub content: Option<u64>,
@@ -219,17 +212,14 @@ pub struct Entry {
 pub struct Space {
     /// Bytes in a block.
     pub block: u64,
-    /// Blocks in all.
     pub blocks: u64,
     /// Blocks free.
     pub free: u64,
     /// Inodes in all, by the volume's own reckoning.
     pub inodes: u64,
-    /// Inodes free.
     pub inodes_free: u64,
 }
 
-/// A whole tree.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The volume's space; none where the tree is not one volume.
@@ -544,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn text_and_back() {
+    fn a_listing_round_trips_through_text() {
         let listing = sample();
         assert_eq!(listing.to_string().parse::<Listing>().unwrap(), listing);
         assert_eq!(listing.get(b"/b").unwrap().link.as_deref(), Some(&b"/a b\xff=\\"[..]));
@@ -568,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn a_content_sum_sees_no_holes_but_all_else() {
+    fn a_content_sum_ignores_holes_only() {
         let mut file = vec![0; 3 * ContentSum::BLOCK + 5];
         assert_eq!(ContentSum::of(&file), ContentSum::default().finish());
         file[ContentSum::BLOCK] = 1;

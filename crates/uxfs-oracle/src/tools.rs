@@ -29,7 +29,6 @@ pub fn program(name: &str, package: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is missing: install {package} (./test does)"))
 }
 
-/// A release of xfsprogs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Xfsprogs {
     /// The one that is installed: Debian 12's, 6.1. It alone has `xfs_db -c check`.
@@ -119,7 +118,7 @@ impl Xfsprogs {
     /// `xfs_repair -n`: does it find nothing to repair?
     ///
     /// # Errors
-    /// Its complaints.
+    /// The complaints of xfs_repair.
     pub fn repair(self, image: &Path) -> Result<(), Finding> {
         // On a busy machine, a read-ahead thread can mistake another thread's lock for its own, and
         // warns. Without read-ahead there is one thread.
@@ -238,7 +237,7 @@ pub fn db_value(image: &Path, commands: &[&str], field: &str) -> String {
 /// `xfs_repair -n` of the installed release: does it find nothing to repair?
 ///
 /// # Errors
-/// Its complaints.
+/// The complaints of xfs_repair.
 pub fn repair(image: &Path) -> Result<(), Finding> {
     Xfsprogs::Installed.repair(image)
 }
@@ -247,7 +246,7 @@ pub fn repair(image: &Path) -> Result<(), Finding> {
 /// which `xfs_repair -n` misses.
 ///
 /// # Errors
-/// Its complaints.
+/// The complaints of xfs_db.
 pub fn db_check(image: &Path) -> Result<(), Finding> {
     let program = Xfsprogs::Installed.program("xfs_db");
     let out = run(Command::new(program).args(["-r", "-c", "check"]).arg(image));
@@ -385,7 +384,7 @@ mod tests {
 
     /// Damage that only the newer release sees.
     #[test]
-    fn a_wrong_parent_pointer_is_seen() {
+    fn repair_sees_a_wrong_parent_pointer() {
         let dir = tempfile::tempdir().unwrap();
         let path = with_parents(&dir);
         let wrong = ["path /file", "write a.sfattr.list[0].parent_dir.gen 7"];
@@ -397,7 +396,7 @@ mod tests {
 
     /// Both releases are asked, and `xfs_db -c check`, of a volume that both know.
     #[test]
-    fn damage_that_one_judge_sees_is_seen() {
+    fn damage_that_one_release_finds_is_reported() {
         let dir = tempfile::tempdir().unwrap();
         let path = image(&dir, &[]);
         db_write(&path, &["sb 0", "write fdblocks 7"]);
@@ -409,13 +408,13 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "run tools/setup-xfsprogs")]
-    fn a_missing_newer_judge_is_a_failure() {
+    fn a_missing_newer_xfs_repair_fails() {
         let _ = Xfsprogs::Current.program("xfs_no_such_tool");
     }
 
     #[test]
     #[should_panic(expected = "install xfsprogs")]
-    fn a_missing_judge_is_a_failure() {
+    fn a_missing_xfs_repair_fails() {
         let _ = Xfsprogs::Installed.program("xfs_no_such_tool");
     }
 }

@@ -4,7 +4,7 @@
 //!    recovery included): its changes go to a temporary overlay.
 //! 2. A run passes only if the script ended with status 0, the machine powered itself off, and the kernel complained of nothing on the console.
 //! 3. The machine never outlives its run, also when the test panics.
-//! 4. No run depends on how fast the machine is: only a hang ends one ([`crate::Patience`]), and the kernel's own
+//! 4. No run depends on how fast the machine is: only a hang ends one ([`crate::HangLimits`]), and the kernel's own
 //!    watchdogs, which go by the clock, are off.
 //!
 //! Inside, a script run by busybox' `sh` finds its drives as `/drive/0`, `/drive/1`, … in the order

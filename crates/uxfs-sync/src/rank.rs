@@ -32,7 +32,6 @@ pub enum Rank {
     Ag,
     /// The `needsrepair` mark in the superblock.
     Marked,
-    /// The CIL.
     Cil,
     /// A shard of the buffer cache's index.
     BufIndex,
@@ -42,7 +41,6 @@ pub enum Rank {
     DirtyFiles,
     /// Dirty pages of a file.
     Pages,
-    /// The AIL.
     Ail,
     /// State of the journal: pipeline, log space, grant queue.
     Journal,

@@ -13,19 +13,17 @@ use uxfs_disk::BlockDev;
 /// The numbers of a [`CountDev`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// Reads.
     pub reads: u64,
-    /// Bytes read.
     pub read_bytes: u64,
     /// Writes of all kinds.
     pub writes: u64,
     /// Bytes written.
     pub bytes: u64,
-    /// Of the writes, those that were forced (FUA).
+    /// Forced writes (FUA); also counted as writes.
     pub forced: u64,
-    /// Of the writes, those that begin in the watched range.
+    /// Writes that begin in the watched range; also counted as writes.
     pub watched_writes: u64,
-    /// The bytes of those.
+    /// Bytes of these writes.
     pub watched_bytes: u64,
     /// Flushes, without forced writes.
     pub flushes: u64,
@@ -47,7 +45,6 @@ fn add(cell: &AtomicU64, n: u64) {
     cell.fetch_add(n, Ordering::Relaxed);
 }
 
-/// The device.
 pub struct CountDev<D> {
     below: D,
     watched_start: AtomicU64,
@@ -72,7 +69,6 @@ impl<D: BlockDev> CountDev<D> {
         self.watched_end.store(range.end, Ordering::Relaxed);
     }
 
-    /// The numbers so far.
     pub fn counts(&self) -> Counts {
         let get = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
         Counts {

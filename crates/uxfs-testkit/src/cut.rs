@@ -46,7 +46,6 @@ impl<M> Recording<M> {
         self.events.is_empty()
     }
 
-    /// The events.
     pub fn events(&self) -> &[Event<M>] {
         &self.events
     }
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_durable_is_in_every_state_and_all_else_may_be_missing() {
+    fn durable_writes_are_in_every_state_and_others_may_be_missing() {
         let run = run();
         let mark = 7;
         let mut rng = Rng::new(1);

@@ -27,7 +27,6 @@ use uxfs_disk::BlockDev;
 
 use crate::EIO;
 
-/// Kinds of calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Op {
     /// [`BlockDev::read_at`].
@@ -47,7 +46,6 @@ pub enum Op {
 impl Op {
     /// All kinds of writes.
     pub const WRITES: &[Self] = &[Self::Write, Self::WriteVectored, Self::WriteFua];
-    /// Writes and flushes.
     pub const CHANGES: &[Self] = &[Self::Write, Self::WriteVectored, Self::WriteFua, Self::Flush];
     const COUNT: usize = 6;
 }
@@ -55,15 +53,13 @@ impl Op {
 /// A call to the device. A flush has no offset and no length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The kind.
     pub op: Op,
     /// First byte.
     pub offset: u64,
-    /// Number of bytes.
     pub len: u64,
 }
 
-/// What a rule does with a call.
+/// The effect of a rule on a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// Nothing: later rules are asked, then the device below.
@@ -199,7 +195,7 @@ struct Active {
 }
 
 impl Active {
-    /// Counts a call, and tells whether the rule applies to it.
+    /// Counts a call. True if the rule applies to it.
     fn applies(&self, call: &Call) -> bool {
         if !self.rule.selects(call) {
             return false;
@@ -213,7 +209,6 @@ impl Active {
     }
 }
 
-/// The device.
 pub struct FaultDev<D> {
     below: D,
     rules: RwLock<Vec<Arc<Active>>>,
@@ -288,7 +283,6 @@ impl<D: BlockDev> FaultDev<D> {
         self.rules.write().retain(|active| active.id != id);
     }
 
-    /// Removes all rules.
     pub fn clear(&self) {
         self.rules.write().clear();
     }

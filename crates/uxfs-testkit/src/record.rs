@@ -23,7 +23,7 @@ pub enum Event<M = ()> {
     Write {
         /// First byte.
         offset: u64,
-        /// What was written.
+        /// The data written.
         data: Arc<[u8]>,
         /// A forced write (FUA): it is durable, but makes no other write durable.
         fua: bool,
@@ -34,7 +34,6 @@ pub enum Event<M = ()> {
     Mark(M),
 }
 
-/// The device.
 pub struct RecordDev<D, M = ()> {
     below: D,
     events: Option<Mutex<Vec<Event<M>>>>,

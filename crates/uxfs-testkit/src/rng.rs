@@ -67,7 +67,6 @@ impl Rng {
         self.below(of) == 0
     }
 
-    /// A number in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -40,7 +40,7 @@ const AHEAD: u64 = 4 << 20;
 /// Runs of blocks with at most this gap (bytes) between them are read ahead in one request.
 const GAP: u64 = 64 << 10;
 
-/// What an export wrote.
+/// The totals of an export.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExportSummary {
     /// Number of entries of all types.

@@ -1,7 +1,34 @@
 //! XFS in user space: opens, reads, writes and creates real XFS v5 volumes without root, a loop
 //! device or a kernel driver.
 //!
-//! A volume is an [`Fs`] over a device ([`disk::BlockDev`]). The device can be a file, a block
+//! A [`Volume`] has the functions of [`std::fs`], and a [`File`] is one that implements
+//! [`std::io::Read`], [`std::io::Write`] and [`std::io::Seek`]; see [`files`].
+//!
+//! ```
+//! use std::io::Write;
+//! use uxfs::Volume;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let host = tempfile::tempdir()?;
+//! # let image = host.path().join("disk.img");
+//! let volume = Volume::create(&image, 512 << 20)?;
+//! volume.create_dir_all("notes/2026")?;
+//! let mut file = volume.create_file("notes/2026/today")?;
+//! file.write_all(b"an XFS file system, without a kernel\n")?;
+//! // What was written is on stable storage when this returns, and a power cut does not take it away.
+//! file.sync_all()?;
+//! for entry in volume.walk("/")? {
+//!     println!("{}", entry?.path().display());
+//! }
+//! // Leaves a clean log. Dropping the volume does so too, but has no one to tell of an error.
+//! volume.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # The engine
+//!
+//! Below is an [`Fs`] over a device ([`disk::BlockDev`]). The device can be a file, a block
 //! device, memory, a partition or a qcow2 image ([`volume::open`]). The methods of [`Fs`] are file
 //! system calls that take inode numbers ([`format::Ino`]): [`Fs::lookup`] and [`Fs::resolve`] find
 //! an inode, [`Fs::create`] creates one, [`Fs::read_at`] and [`Fs::write_at`] read and write data.
@@ -22,7 +49,7 @@
 //! let dir = fs.create(fs.root(), b"notes", &NewInode::dir(0o755))?;
 //! let file = fs.create(dir, b"today", &NewInode::file(0o644))?;
 //! fs.write_at(file, 0, b"an XFS file system, without a kernel\n")?;
-//! // What was done is on the device when this returns; dropping a volume writes nothing.
+//! // What was done is on the device when this returns; dropping an `Fs` writes nothing.
 //! fs.close()?;
 //!
 //! let fs = Fs::open(dev, OpenOptions::read_only())?;
@@ -35,11 +62,26 @@
 //! # }
 //! ```
 //!
+//! # Features
+//!
+//! | feature | default | what it adds |
+//! |---|---|---|
+//! | `mkfs` | yes | [`mkfs`], [`Volume::create`] |
+//! | `archive` | yes | [`import`], [`export`], [`archive`], [`resize`]: tar archives and directories |
+//! | `gzip`, `xz`, `zstd` | no | compressed archives; the last two build C libraries |
+//! | `oci` | no | import of OCI images and of composefs' manifests |
+//! | `qcow2` | no | volumes in qcow2 images |
+//! | `check` | no | [`check`], the checker |
+//! | `full` | no | all of these |
+//!
+//! An archive or image that needs a feature which is off is refused with the feature's name. Without
+//! any feature the library opens, reads and changes volumes.
+//!
 //! # Trees
 //!
 //! [`import`] fills a volume from a tar archive, a directory, a manifest or a container image;
 //! [`export()`](export::export) writes a tree as a tar archive; [`copy`] copies between volumes and
-//! the host; [`resize`] makes volumes larger and smaller.
+//! the host; [`labels`] gives files their SELinux labels; [`resize`] makes volumes larger and smaller.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -75,7 +117,8 @@
 //!
 //! # Errors
 //!
-//! An [`Error`] says what happened, where ([`Error::place`]: group, block, inode or device address)
+//! A [`PathError`] names the call and the path, and becomes an [`std::io::Error`] of the kind that
+//! `std::fs` would report. Below it, an [`Error`] says what happened, where ([`Error::place`]: group, block, inode or device address)
 //! and which errno a system call would have given ([`Error::errno`]). A damaged structure is an
 //! [`Error::Corrupt`] that names it; nothing is written on it.
 //!
@@ -94,42 +137,61 @@
 //! Changes go through the volume's log ([`OpenOptions::journal`]). A change is durable after
 //! [`Fs::sync`], [`Fs::fsync`], [`Fs::wait`] for a [`journal::Ticket`], or [`Fs::close`]. After a
 //! power cut the volume holds a consistent state that is at least as new as the last durable
-//! change; the next open, by uxfs or by the kernel, replays the log. Dropping an [`Fs`] without
+//! change; the next open, by uxfs or by the kernel, replays the log. Dropping the last handle of a
+//! [`Volume`] closes it, and [`files::drop_errors`] has the errors of that. Dropping an [`Fs`] without
 //! [`Fs::close`] writes nothing: changes that were not durable are lost.
 
+#![warn(missing_docs)]
+
+#[cfg(feature = "archive")]
 pub mod import;
 
+#[cfg(feature = "check")]
+pub mod check;
+#[cfg(feature = "archive")]
 pub mod copy;
+#[cfg(feature = "archive")]
 pub mod export;
+pub mod files;
+#[cfg(feature = "selinux")]
+pub mod labels;
 pub mod new_file;
 pub mod posix;
+#[cfg(feature = "archive")]
 pub mod resize;
 pub mod space;
 pub mod volume;
 
 pub use uxfs_core::Atime;
 pub use uxfs_core::{
-    Cached, Cause, Content, Device, Devices, Drive, Engine, Error, ErrorCursor, Fallocate, Fs, Fsx,
-    Histogram, LogWorker, Mount, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed,
-    Result, Segment, SetAttr, Stat, StatFs, Stats, SyncKind, Times, Unwritten, WritebackOptions,
-    XattrMode, Xflags, clock, journal, replay_in_memory,
+    BulkWriter, Cached, Cause, Content, Device, Devices, Drive, Engine, Error, ErrorCursor,
+    Fallocate, Fs, Fsx, Histogram, LogWorker, Mount, NAME_MAX, NewInode, OpenOptions, Recovery,
+    RenameFlags, Replayed, Result, Segment, SetAttr, Stat, StatFs, Stats, SyncKind, Times,
+    Unwritten, WritebackOptions, XattrMode, Xflags, clock, journal, replay_in_memory,
 };
 
+pub use files::{File, FileOptions, PathError, Volume, VolumeOptions};
+
 /// Trees as streams: tar archives, directories, container images.
+#[cfg(feature = "archive")]
 pub mod archive {
     pub use uxfs_archive::{
-        ArchiveError, DataReader, DirOptions, DirSource, DumpSource, Entry, Kind, Meta, OciImage,
-        Platform, Source, SparseMap, TarWriter, Time, Xattrs, open,
+        ArchiveError, DataReader, DirOptions, DirSource, Entry, Kind, Meta, Source, SparseMap,
+        TarWriter, Time, Xattrs, open,
     };
+    #[cfg(feature = "oci")]
+    pub use uxfs_archive::{DumpSource, OciImage, Platform};
 }
 
 /// Devices: image files, block devices, qcow2 images, memory, parts of others, and the trait of one's
 /// own.
 pub mod disk {
     pub use uxfs_disk::{
-        BlockDev, FileDev, MemDev, OpenMode, Overlay, Qcow2Dev, Slice, create_qcow2, emulate,
-        forward, is_qcow2, partition, without,
+        BlockDev, FileDev, MemDev, OpenMode, Overlay, Slice, emulate, forward, is_qcow2, partition,
+        vhd_len, without,
     };
+    #[cfg(feature = "qcow2")]
+    pub use uxfs_disk::{Qcow2Dev, create_qcow2};
 }
 
 /// The terms of the format that this library's interface uses.
@@ -153,6 +215,7 @@ pub mod format {
 }
 
 /// Volumes made new, as by mkfs.xfs.
+#[cfg(feature = "mkfs")]
 pub mod mkfs {
     pub use uxfs_mkfs::{
         Layout, MAX_CONFIG_BYTES, MIN_LOG_BYTES, MIN_VOLUME_BYTES, MkfsError, Options, PRESETS,
@@ -172,6 +235,11 @@ const _: () = {
     shareable::<Error>();
     shareable::<Devices>();
     shareable::<OpenOptions>();
+    shareable::<Volume>();
+    shareable::<File>();
+    shareable::<PathError>();
+    #[cfg(feature = "archive")]
     shareable::<import::ImportError>();
+    #[cfg(feature = "archive")]
     shareable::<export::ExportError>();
 };

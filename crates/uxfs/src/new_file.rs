@@ -1,22 +1,25 @@
-//! New files on the host that are removed unless they are finished.
+//! New files on the host that are removed unless they are finished, and directories for files that
+//! are needed only while a larger one is made.
 //!
-//! 1. Only a file that this process created is removed, and only while its path still leads to it.
+//! 1. Only a file or directory that this process created is removed, and only while its path still
+//!    leads to it.
 //! 2. Creating a file and recording it is one step under one lock, and [`remove_unfinished`] never
 //!    releases that lock. So no file is missed, whatever other threads do at that moment.
 //!
-//! Used by import and by the commands that create files.
+//! Used by import, by the commands that create files, and by those that build disk images.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// A new file: its path, device number and inode number.
+/// A new file or directory: its path, device number and inode number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Record {
     path: PathBuf,
     id: (u64, u64),
+    dir: bool,
 }
 
 static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
@@ -41,7 +44,10 @@ impl NewFile {
     pub fn create(path: &Path) -> io::Result<Self> {
         let mut records = records();
         let record = match OpenOptions::new().write(true).create_new(true).open(path) {
-            Ok(file) => Some(Record { path: path.to_owned(), id: id(&file)? }),
+            Ok(file) => {
+                let id = id(&file.metadata()?);
+                Some(Record { path: path.to_owned(), id, dir: false })
+            }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => return Err(error),
         };
@@ -72,16 +78,83 @@ impl Drop for NewFile {
     }
 }
 
-fn id(file: &File) -> io::Result<(u64, u64)> {
-    let meta = file.metadata()?;
-    Ok((meta.dev(), meta.ino()))
+/// A directory beside a file that is being made, for its parts. Only its owner may enter it. Dropping
+/// it removes the directory with everything in it.
+#[derive(Debug)]
+#[must_use = "dropping this removes the directory"]
+pub struct WorkDir {
+    record: Record,
 }
 
+impl WorkDir {
+    /// Creates a directory on the file system that `file` lies on, or will lie on, with a hidden name.
+    ///
+    /// # Errors
+    /// The errors of creating a directory.
+    pub fn beside(file: &Path) -> io::Result<Self> {
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        // The longest name leaves room for what is added.
+        let name: String = name.chars().take(40).collect();
+        let process = std::process::id();
+        let mut records = records();
+        for attempt in 0..100 {
+            let path = file.with_file_name(format!(".{name}.{process}-{attempt}"));
+            match DirBuilder::new().mode(0o700).create(&path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+                Ok(()) => {
+                    let id = id(&std::fs::symlink_metadata(&path)?);
+                    let record = Record { path, id, dir: true };
+                    records.push(record.clone());
+                    return Ok(Self { record });
+                }
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// The directory's path.
+    pub fn path(&self) -> &Path {
+        &self.record.path
+    }
+
+    /// Gives a file of this directory its place: syncs it and renames it to `target`, which it
+    /// replaces.
+    ///
+    /// # Errors
+    /// The errors of the host; an existing target is then unchanged.
+    pub fn release(&self, file: &Path, target: &Path) -> io::Result<()> {
+        File::open(file)?.sync_all()?;
+        // An interruption now finds either name.
+        let records = records();
+        std::fs::rename(file, target)?;
+        drop(records);
+        let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty());
+        File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
+    }
+}
+
+impl Drop for WorkDir {
+    fn drop(&mut self) {
+        let mut records = records();
+        records.retain(|other| *other != self.record);
+        remove(&self.record);
+    }
+}
+
+fn id(meta: &Metadata) -> (u64, u64) {
+    (meta.dev(), meta.ino())
+}
+
+/// How often the removal of a directory is tried: other threads may still create files in it.
+const ATTEMPTS: usize = 100;
+
 fn remove(record: &Record) {
-    let same = std::fs::symlink_metadata(&record.path)
-        .is_ok_and(|meta| (meta.dev(), meta.ino()) == record.id);
-    if same {
-        // The error has no reader: the process is on an error path already.
+    let same = std::fs::symlink_metadata(&record.path).is_ok_and(|meta| id(&meta) == record.id);
+    // The error has no reader: the process is on an error path already.
+    if same && record.dir {
+        let _ = (0..ATTEMPTS).any(|_| std::fs::remove_dir_all(&record.path).is_ok());
+    } else if same {
         let _ = std::fs::remove_file(&record.path);
     }
 }
@@ -104,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_new_files_that_are_not_kept_are_removed() {
+    fn unfinished_new_files_are_removed() {
         let dir = tempfile::tempdir().unwrap();
         let (old, new) = (dir.path().join("old"), dir.path().join("new"));
         std::fs::write(&old, "old").unwrap();
@@ -122,5 +195,20 @@ mod tests {
         std::fs::rename(&old, &new).unwrap();
         drop(new_file);
         assert_eq!(std::fs::read(&new).unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_work_directory_is_removed_with_its_files() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("target");
+        let work = WorkDir::beside(&target).unwrap();
+        let part = work.path().join("part");
+        std::fs::write(&part, "content").unwrap();
+        std::fs::write(work.path().join("other"), "").unwrap();
+        work.release(&part, &target).unwrap();
+        drop(work);
+        let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().collect();
+        assert_eq!(names.len(), 1);
+        assert_eq!(std::fs::read(target).unwrap(), b"content");
     }
 }

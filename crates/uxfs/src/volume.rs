@@ -1,5 +1,5 @@
-//! Opens the device that holds a volume: a whole file, block device or qcow2 image, the part of it
-//! behind an offset, or a partition.
+//! Opens the device that holds a volume: a whole file, block device, qcow2 image or VHD image of fixed
+//! length, the part of it behind an offset, or a partition.
 //!
 //! 1. If the volume is only a part of a disk, the disk is never truncated, extended or emptied,
 //!    whatever the open mode.
@@ -7,13 +7,17 @@
 //!
 //! Used by every caller that opens an image by path: the command line, import, resize.
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
 use uxfs_disk::partition::Table;
-use uxfs_disk::{BlockDev, FileDev, OpenMode, Qcow2Dev, Slice, create_qcow2, is_qcow2};
-use uxfs_format::superblock::MAGIC;
+use uxfs_disk::{BlockDev, FileDev, OpenMode, Slice, is_qcow2, vhd_len};
+#[cfg(feature = "qcow2")]
+use uxfs_disk::{Qcow2Dev, create_qcow2};
+use uxfs_format::superblock;
+#[cfg(feature = "mkfs")]
 use uxfs_mkfs::signature;
 
 /// The location of a volume in a file or on a device.
@@ -55,7 +59,7 @@ impl Location {
 /// The errors of [`FileDev::open`]; [`io::ErrorKind::NotFound`] if the partition does not exist;
 /// [`io::ErrorKind::InvalidInput`] if the part does not lie completely on the device.
 pub fn open(path: &Path, mode: OpenMode, location: &Location) -> io::Result<Arc<dyn BlockDev>> {
-    let fixed = !location.is_whole() || holds_qcow2(path);
+    let fixed = !location.is_whole() || holds_qcow2(path) || holds_vhd(path);
     let (mode, least) = match mode {
         OpenMode::Create(len) if fixed => (OpenMode::Write, len),
         other => (other, 0),
@@ -68,21 +72,50 @@ pub fn open(path: &Path, mode: OpenMode, location: &Location) -> io::Result<Arc<
     Ok(part)
 }
 
-/// Opens a whole disk: a file, a block device or a qcow2 image.
+/// Opens a whole disk: a file, a block device, a qcow2 or a VHD image.
 fn disk(path: &Path, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
     let dev = FileDev::open(path, mode)?;
+    let vhd = dev.as_file().filter(|_| dev.is_regular()).map(vhd_len).transpose()?.flatten();
+    if let Some(len) = vhd {
+        return Ok(Arc::new(Slice::new(Arc::new(dev), 0, len)?));
+    }
     match dev.as_file() {
         // The image owns the file and thereby its lock.
         Some(file) if dev.is_regular() && is_qcow2(file)? => {
-            Ok(Arc::new(Qcow2Dev::open(file, path, mode != OpenMode::Read)?))
+            qcow2(file, path, mode != OpenMode::Read)
         }
         _ => Ok(Arc::new(dev)),
     }
 }
 
+#[cfg(feature = "qcow2")]
+fn qcow2(file: &std::fs::File, path: &Path, write: bool) -> io::Result<Arc<dyn BlockDev>> {
+    Ok(Arc::new(Qcow2Dev::open(file, path, write)?))
+}
+
+#[cfg(not(feature = "qcow2"))]
+fn qcow2(_: &std::fs::File, _: &Path, _write: bool) -> io::Result<Arc<dyn BlockDev>> {
+    Err(no_qcow2())
+}
+
+/// The error of a build without the feature.
+#[cfg(not(feature = "qcow2"))]
+fn no_qcow2() -> io::Error {
+    let text = "a qcow2 image, which this build does not read or write (feature 'qcow2')";
+    io::Error::new(io::ErrorKind::Unsupported, text)
+}
+
 fn holds_qcow2(path: &Path) -> bool {
+    regular(path).is_some_and(|file| is_qcow2(&file).unwrap_or(false))
+}
+
+fn holds_vhd(path: &Path) -> bool {
+    regular(path).is_some_and(|file| vhd_len(&file).is_ok_and(|len| len.is_some()))
+}
+
+fn regular(path: &Path) -> Option<File> {
     let regular = std::fs::metadata(path).is_ok_and(|meta| meta.is_file());
-    regular && std::fs::File::open(path).and_then(|file| is_qcow2(&file)).unwrap_or(false)
+    regular.then(|| File::open(path).ok()).flatten()
 }
 
 /// Disk image formats that uxfs does not write, by file name extension.
@@ -97,9 +130,19 @@ pub fn prepare(path: &Path, len: u64, location: &Location) -> io::Result<()> {
     if !wants_qcow2(path, location)? {
         return Ok(());
     }
+    new_qcow2(path, len)
+}
+
+#[cfg(feature = "qcow2")]
+fn new_qcow2(path: &Path, len: u64) -> io::Result<()> {
     let mut open = std::fs::OpenOptions::new();
     open.read(true).write(true).create(true).truncate(false);
     create_qcow2(open.open(path)?, path, len)
+}
+
+#[cfg(not(feature = "qcow2"))]
+fn new_qcow2(_: &Path, _len: u64) -> io::Result<()> {
+    Err(no_qcow2())
 }
 
 /// True if the name of a volume to be created ends in `.qcow2` and the file is not a qcow2 image
@@ -137,12 +180,13 @@ pub fn wants_qcow2(path: &Path, location: &Location) -> io::Result<bool> {
 }
 
 /// The length in bytes of a target that an import cannot extend or truncate: a block device, a
-/// qcow2 image or a part of a disk. `None` for a raw regular file as a whole.
+/// qcow2 or VHD image or a part of a disk. `None` for a raw regular file as a whole.
 ///
 /// # Errors
 /// The errors of [`open`] for reading.
 pub fn fixed_len(path: &Path, location: &Location) -> io::Result<Option<u64>> {
-    if location.is_whole() && std::fs::metadata(path)?.is_file() && !holds_qcow2(path) {
+    let raw = std::fs::metadata(path)?.is_file() && !holds_qcow2(path) && !holds_vhd(path);
+    if location.is_whole() && raw {
         return Ok(None);
     }
     Ok(Some(open(path, OpenMode::Read, location)?.len()))
@@ -163,6 +207,7 @@ fn part(disk: Arc<dyn BlockDev>, location: &Location) -> io::Result<Arc<dyn Bloc
     }
 }
 
+#[cfg(feature = "mkfs")]
 /// Says what a device holds instead of an XFS volume and what to do about it. `None` if the content
 /// is XFS or unknown.
 pub fn describe(disk: &Arc<dyn BlockDev>, location: &Location) -> Option<String> {
@@ -191,7 +236,7 @@ pub fn partitions_hint(disk: &Arc<dyn BlockDev>) -> Option<String> {
     };
     let starts_with_xfs = |start: u64| {
         let mut magic = [0; 4];
-        disk.read_at(start, &mut magic).is_ok() && u32::from_be_bytes(magic) == MAGIC
+        disk.read_at(start, &mut magic).is_ok() && superblock::has_magic(&magic)
     };
     let with_xfs: Vec<String> = table
         .partitions

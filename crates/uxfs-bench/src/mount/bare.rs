@@ -34,19 +34,15 @@ pub(super) struct Node {
 
 /// The files of a server.
 pub(super) trait Content: Send + Sync + 'static {
-    /// Looks up a name.
     fn find(&self, dir: u64, name: &OsStr) -> io::Result<Option<Node>>;
     /// An inode that the kernel has looked up.
     fn node(&self, ino: u64) -> io::Result<Node>;
-    /// A new file or directory.
     fn make(&self, dir: u64, name: &OsStr, is_dir: bool) -> io::Result<Node>;
-    /// Removes a name.
     fn remove(&self, dir: u64, name: &OsStr) -> io::Result<()>;
     /// Sets the length of a file, in bytes.
     fn resize(&self, ino: u64, size: u64) -> io::Result<()>;
     /// Reads. Returns the number of bytes.
     fn read(&self, ino: u64, offset: u64, into: &mut [u8]) -> io::Result<usize>;
-    /// Writes all of `data`.
     fn write(&self, ino: u64, offset: u64, data: &[u8]) -> io::Result<()>;
     /// Makes a file durable, if the content can be durable.
     fn sync(&self, ino: u64) -> io::Result<()>;
@@ -55,7 +51,7 @@ pub(super) trait Content: Send + Sync + 'static {
 /// Mounts a server on a directory, as a volume is mounted, and serves it until it is unmounted.
 ///
 /// # Errors
-/// Those of the kernel.
+/// The kernel refuses the mount, or serving it fails.
 pub(super) fn serve(content: impl Content, source: &str, dir: &Path) -> io::Result<()> {
     let mut config = Config::default();
     config.mount_options = vec![
@@ -117,7 +113,6 @@ fn attributes(node: io::Result<Node>, reply: ReplyAttr) {
 }
 
 thread_local! {
-    /// The read buffer of a thread.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 

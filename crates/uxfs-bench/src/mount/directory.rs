@@ -10,20 +10,21 @@ use crate::host::Scratch;
 use crate::{BenchError, Report, Result, Row};
 
 /// Entries of the smaller directory.
-const FEW: u32 = 10_000;
-const WHAT: [&str; 3] = ["made", "listed", "removed"];
-const MEMORY: &str = "in memory for a second at most";
+const BASE_ENTRIES: u32 = 10_000;
+const ACTIONS: [&str; 3] = ["made", "listed", "removed"];
+const UNSYNCED: &str = "in memory for a second at most";
 
-/// Runs the measurement.
 pub(super) fn run_all(
     options: &Options,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Vec<Report>> {
-    let counts = [FEW, options.entries.max(FEW)];
+    let counts = [BASE_ENTRIES, options.entries.max(BASE_ENTRIES)];
     let names = counts.map(|count| format!("of {count}"));
-    let mut rows: Vec<Vec<Row>> =
-        WHAT.iter().map(|_| names.iter().map(|name| Row::new(name, MEMORY)).collect()).collect();
+    let mut rows: Vec<Vec<Row>> = ACTIONS
+        .iter()
+        .map(|_| names.iter().map(|name| Row::new(name, UNSYNCED)).collect())
+        .collect();
     for round in 1..=options.rounds {
         say(&format!("a large directory, round {round} of {}", options.rounds));
         for (at, count) in counts.into_iter().enumerate() {
@@ -37,12 +38,12 @@ pub(super) fn run_all(
             }
         }
     }
-    let reports = rows.into_iter().zip(WHAT).map(|(rows, what)| Report {
+    let reports = rows.into_iter().zip(ACTIONS).map(|(rows, what)| Report {
         title: format!("an entry of a large directory {what}, one thread, -o {}", options.options),
         unit: "us",
         rows,
         base: names[0].clone(),
-        notes: vec!["memory is the most that the mount's process had resident".into()],
+        notes: vec!["memory is the largest resident memory of the mount's process".into()],
     });
     Ok(reports.collect())
 }

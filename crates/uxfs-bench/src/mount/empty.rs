@@ -24,7 +24,7 @@ struct Empty {
 /// Mounts the server on a directory and serves it until it is unmounted.
 ///
 /// # Errors
-/// Those of the kernel.
+/// The kernel refuses the mount, or serving it fails.
 pub fn serve(dir: &Path) -> io::Result<()> {
     let names = core::array::from_fn(|_| Mutex::default());
     bare::serve(Empty { names, next: AtomicU64::new(2) }, "empty", dir)

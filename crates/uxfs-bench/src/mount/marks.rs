@@ -9,9 +9,9 @@ use super::served::Served;
 use crate::fs_mark;
 use crate::host::Scratch;
 use crate::kernel::{Kind, Mounted};
-use crate::settings::{KERNEL, in_turn};
+use crate::settings::{KERNEL, alternating};
 use crate::table::{Run, Table};
-use crate::traffic::{Promise, Traffic};
+use crate::traffic::{Durability, Traffic};
 use crate::{BenchError, Result};
 
 const MOUNT: &str = "uxfs mount";
@@ -64,15 +64,15 @@ fn measure(
         (false, false) => EMPTY,
     };
     let mut notes = vec![
-        "the empty server keeps names in memory and nothing else: the most that FUSE can do with \
-         the same crate and settings"
+        "the empty server keeps only names in memory: the limit of FUSE with the same crate and \
+         settings"
             .to_owned(),
-        "what is in memory only, a mount loses with its process, the kernel with the machine"
+        "data in memory only is lost with the process by a mount, with the machine by the kernel"
             .into(),
     ];
     if awake {
-        let what = "idle processors do not halt for the mount, while it is busy, nor in the rows that \
-                    say awake";
+        let what =
+            "idle processors do not halt while the mount is busy, nor in the rows named awake";
         notes.push(what.into());
     }
     let (axis, unit, step, lines) = ("threads", "files/s", "file", Vec::new());
@@ -81,35 +81,33 @@ fn measure(
         for round in 1..=options.rounds {
             say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
             let mark = Mark { threads, files: (files / threads).max(1), durable };
-            let promise = |age| if durable { Promise::Each } else { Promise::Within(age) };
-            let rows = in_turn(round, [MOUNT, EMPTY, EMPTY_AWAKE, KERNEL, KERNEL_AWAKE]);
+            let durability = |age| if durable { Durability::Each } else { Durability::Within(age) };
+            let rows = alternating(round, [MOUNT, EMPTY, EMPTY_AWAKE, KERNEL, KERNEL_AWAKE]);
             let is_awake = |name| name == EMPTY_AWAKE || name == KERNEL_AWAKE;
             for name in rows.into_iter().filter(|name| awake || !is_awake(*name)) {
                 let held = if is_awake(name) { Some(hold()?) } else { None };
-                let (run, promise) = match name {
-                    MOUNT => (mark.ours(options, scratch)?, promise(COMMIT)),
-                    EMPTY | EMPTY_AWAKE => (mark.empty(options, scratch)?, Promise::Nothing),
+                let (run, durability) = match name {
+                    MOUNT => (mark.ours(options, scratch)?, durability(COMMIT)),
+                    EMPTY | EMPTY_AWAKE => (mark.empty(options, scratch)?, Durability::Nothing),
                     _ => {
                         let (run, age) = mark.kernel(options, scratch)?;
-                        (run, promise(age))
+                        (run, durability(age))
                     }
                 };
                 drop(held);
-                table.add(threads, name, promise, run);
+                table.add(threads, name, durability, run);
             }
         }
     }
     Ok(table)
 }
 
-fn hold() -> Result<awake::Held> {
-    awake::Held::new().map_err(|error| BenchError::new(awake::DEVICE, error))
+fn hold() -> Result<awake::LatencyRequest> {
+    awake::LatencyRequest::new().map_err(|error| BenchError::new(awake::DEVICE, error))
 }
 
-/// A run of fs_mark.
 struct Mark {
     threads: u32,
-    /// Files of a thread.
     files: u32,
     durable: bool,
 }
@@ -146,7 +144,7 @@ impl Mark {
         sync: impl Fn() -> Result<()>,
     ) -> Result<Run> {
         let before = traffic()?;
-        let rate = fs_mark::marked(scratch, dir, self.threads, self.files, self.durable)?;
+        let rate = fs_mark::run_fs_mark(scratch, dir, self.threads, self.files, self.durable)?;
         let during = traffic()? - before;
         sync()?;
         let all = traffic()? - before;

@@ -11,12 +11,10 @@ use crate::{BenchError, Report, Result, Row};
 
 /// Default number of files of the larger volume.
 const FILES: u32 = 200_000;
-/// Files per directory.
-const EACH: u32 = 500;
-const MEMORY: &str = "in memory for a second at most";
+const FILES_PER_DIR: u32 = 500;
+const UNSYNCED: &str = "in memory for a second at most";
 const READ: &str = "nothing written";
 
-/// Runs the measurement.
 pub(super) fn run_all(
     options: &Options,
     scratch: &Scratch,
@@ -25,7 +23,7 @@ pub(super) fn run_all(
     let many = options.files.unwrap_or(FILES).max(10);
     let counts = [many / 10, many];
     let names = counts.map(|count| format!("{count} files"));
-    let mut rows = [MEMORY, READ].map(|cost| names.clone().map(|name| Row::new(name, cost)));
+    let mut rows = [UNSYNCED, READ].map(|cost| names.clone().map(|name| Row::new(name, cost)));
     for round in 1..=options.rounds {
         say(&format!("resident memory, round {round} of {}", options.rounds));
         for (at, count) in counts.into_iter().enumerate() {
@@ -34,15 +32,15 @@ pub(super) fn run_all(
             }
         }
     }
-    let titles = ["empty files made", "files found and looked at by a mount that begins"];
+    let titles = ["empty files made", "files walked after a fresh mount"];
     let reports = rows.into_iter().zip(titles).map(|(rows, what)| Report {
-        title: format!("resident memory at most, {what}, -o {}", options.options),
+        title: format!("largest resident memory, {what}, -o {}", options.options),
         unit: "MiB",
         rows: rows.into(),
         base: names[0].clone(),
         notes: vec![
-            "cache_bytes= bounds cached metadata, dirty_bytes= data to be written; besides there \
-             are some tens of bytes for each file that the kernel has in its own cache"
+            "cache_bytes= bounds cached metadata, dirty_bytes= data to be written; \
+             each inode in the kernel's cache adds some tens of bytes"
                 .into(),
         ],
     });
@@ -68,8 +66,8 @@ fn peaks(options: &Options, scratch: &Scratch, count: u32) -> Result<[f64; 2]> {
 fn fill(root: &Path, count: u32) -> Result<()> {
     let fail = |e: std::io::Error| BenchError::new(root.display().to_string(), e);
     for n in 0..count {
-        let dir = root.join(format!("directory-{:06}", n / EACH));
-        if n.is_multiple_of(EACH) {
+        let dir = root.join(format!("directory-{:06}", n / FILES_PER_DIR));
+        if n.is_multiple_of(FILES_PER_DIR) {
             std::fs::create_dir(&dir).map_err(fail)?;
         }
         File::create_new(dir.join(format!("file-{n:08}"))).map_err(fail)?;

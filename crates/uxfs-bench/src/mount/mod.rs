@@ -20,11 +20,9 @@ pub use through::serve as serve_through;
 use crate::host::{self, Scratch, is_root};
 use crate::{BenchError, Report, Result, Table};
 
-/// The result of a part.
 pub enum Outcome {
     /// Several settings at several numbers of threads.
     Table(Table),
-    /// Rows.
     Report(Report),
 }
 

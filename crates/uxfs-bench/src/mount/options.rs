@@ -7,11 +7,8 @@ use std::path::PathBuf;
 pub struct Options {
     /// A directory on the host file system to measure on.
     pub dir: PathBuf,
-    /// The command `uxfs`.
     pub uxfs: PathBuf,
-    /// Number of rounds.
     pub rounds: u32,
-    /// The parts to run.
     pub parts: Vec<Part>,
     /// Numbers of threads for the parts that create files; `None` for the defaults.
     pub threads: Option<Vec<u32>>,
@@ -21,13 +18,11 @@ pub struct Options {
     pub entries: u32,
     /// Bytes of the large file.
     pub bytes: u64,
-    /// Further mount options.
     pub options: String,
     /// Size of the volumes in bytes.
     pub size: u64,
 }
 
-/// A part of the benchmark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
     /// Empty files in memory, by several threads.
@@ -36,7 +31,6 @@ pub enum Part {
     Durable,
     /// A large file written and read from end to end.
     Streams,
-    /// A large directory.
     Directory,
     /// Resident memory, of a small and of a large volume.
     Memory,

@@ -10,10 +10,8 @@ use crate::host::{Scratch, run};
 use crate::traffic::Traffic;
 use crate::{BenchError, Result};
 
-/// The server.
 pub(crate) struct Served {
     child: Child,
-    /// The mount point.
     pub(crate) dir: PathBuf,
     /// The image, if it is a mount of uxfs.
     image: Option<PathBuf>,
@@ -91,7 +89,6 @@ impl Served {
         })
     }
 
-    /// Makes it durable.
     pub(crate) fn sync(&self) -> Result<()> {
         match &self.image {
             Some(_) => {

@@ -8,13 +8,13 @@ use std::time::Instant;
 
 use super::options::Options;
 use super::served::Served;
-use crate::host::{Scratch, forget};
+use crate::host::{Scratch, drop_from_cache};
 use crate::{BenchError, Report, Result, Row};
 
 const MOUNT: &str = "uxfs mount";
 const THROUGH: &str = "FUSE pass-through server";
 const HOST: &str = "host file, no FUSE";
-const DOWN: &str = "on stable storage: fsync is part of it";
+const STABLE: &str = "on stable storage (fsync included)";
 const READ: &str = "nothing written";
 /// Bytes of one call.
 const CALL: usize = 1 << 20;
@@ -22,14 +22,13 @@ const CALL: usize = 1 << 20;
 /// Rates of a file in MB/s: written, read from the server, read from the page cache.
 type Rates = [f64; 3];
 
-/// Runs the measurement.
 pub(super) fn run_all(
     options: &Options,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Vec<Report>> {
     let titles = ["written, with fsync", "read from the server", "read again, from the page cache"];
-    let mut rows: Vec<Vec<Row>> = [DOWN, READ, READ]
+    let mut rows: Vec<Vec<Row>> = [STABLE, READ, READ]
         .iter()
         .map(|cost| [MOUNT, THROUGH, HOST].iter().map(|name| Row::new(*name, cost)).collect())
         .collect();
@@ -49,14 +48,14 @@ pub(super) fn run_all(
         unit: "MB/s",
         rows,
         base: if what.contains("again") { HOST.into() } else { THROUGH.into() },
-        notes: vec!["the host's page cache holds what lies behind all of them".into()],
+        notes: vec!["the host's page cache holds the backing file in all rows".into()],
     });
     Ok(reports.collect())
 }
 
 fn one(options: &Options, scratch: &Scratch, name: &str) -> Result<(Rates, Option<u64>)> {
     let backing = scratch.file("backing");
-    warm(&scratch.file("warm"), 2 * options.bytes)?;
+    fill_page_cache(&scratch.file("warm"), 2 * options.bytes)?;
     if name == HOST {
         let rates = stream(&scratch.file("large"), options.bytes)?;
         return Ok((rates, None));
@@ -82,7 +81,7 @@ fn one(options: &Options, scratch: &Scratch, name: &str) -> Result<(Rates, Optio
 /// Fills the page cache with data that is dropped at once. In a virtual machine, memory that was
 /// not used for some time belongs to its host, and the first use costs many times a copy. A mount
 /// takes twice the file: in its own cache and in the host file's.
-fn warm(path: &Path, bytes: u64) -> Result<()> {
+fn fill_page_cache(path: &Path, bytes: u64) -> Result<()> {
     let fail = |e: std::io::Error| BenchError::new(path.display().to_string(), e);
     let call = vec![0x5a_u8; CALL];
     let mut file = File::create(path).map_err(fail)?;
@@ -107,7 +106,7 @@ fn stream(path: &Path, bytes: u64) -> Result<Rates> {
     file.sync_all().map_err(fail)?;
     let written = rate(begun);
     drop(file);
-    forget(path)?;
+    drop_from_cache(path)?;
     let mut read = || -> Result<f64> {
         let mut file = File::open(path).map_err(fail)?;
         let begun = Instant::now();

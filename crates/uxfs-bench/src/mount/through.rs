@@ -16,7 +16,7 @@ const FIRST: u64 = ROOT + 1;
 /// Files that were made, in the order of their numbers, by their names.
 type Files = Vec<(Box<OsStr>, Arc<File>)>;
 
-struct Through {
+struct PassThrough {
     backing: PathBuf,
     files: Mutex<Files>,
 }
@@ -24,13 +24,13 @@ struct Through {
 /// Mounts the server on a directory and serves it until it is unmounted.
 ///
 /// # Errors
-/// Those of the kernel.
+/// The kernel refuses the mount, or serving it fails.
 pub fn serve(backing: &Path, dir: &Path) -> io::Result<()> {
     let backing = backing.canonicalize()?;
-    bare::serve(Through { backing, files: Mutex::default() }, "through", dir)
+    bare::serve(PassThrough { backing, files: Mutex::default() }, "through", dir)
 }
 
-impl Through {
+impl PassThrough {
     fn files(&self) -> MutexGuard<'_, Files> {
         self.files.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -42,7 +42,7 @@ impl Through {
     }
 }
 
-impl Content for Through {
+impl Content for PassThrough {
     fn find(&self, _: u64, name: &OsStr) -> io::Result<Option<Node>> {
         let found = self.files().iter().position(|(known, _)| **known == *name);
         found.map(|at| self.node(at as u64 + FIRST)).transpose()

@@ -41,7 +41,7 @@ struct Attrs<'d, 'p, 'a> {
     /// Remote values, by offset in the fork.
     values: Vec<Place>,
     /// Was an incomplete attribute found?
-    half_set: bool,
+    has_incomplete: bool,
 }
 
 /// Location of a remote value in the fork.
@@ -59,7 +59,7 @@ pub(crate) fn check(pass: &Pass<'_, '_>, inode: &Inode<'_>, map: &Map) {
     }
     let memory = pass.ctx.reservation();
     let (names, values) = (FxHashSet::default(), Vec::new());
-    let mut attrs = Attrs { pass, inode, names, memory, values, half_set: false };
+    let mut attrs = Attrs { pass, inode, names, memory, values, has_incomplete: false };
     match inode.core.aformat {
         ForkFormat::Local => attrs.short(),
         _ if map.extents().is_empty() => {}
@@ -156,7 +156,8 @@ impl Attrs<'_, '_, '_> {
             whole &= self.remote(&mut reader, block, len as usize, acl);
         }
         // All, some or no blocks of an incomplete attribute may be mapped.
-        let right = if self.half_set { mapped >= blocks + taken } else { mapped == blocks + taken };
+        let right =
+            if self.has_incomplete { mapped >= blocks + taken } else { mapped == blocks + taken };
         if whole && !right {
             let message =
                 format!("{mapped} blocks mapped, {blocks} used by the tree, {taken} by values");
@@ -185,11 +186,11 @@ impl Attrs<'_, '_, '_> {
                 let message = format!("attribute hash {:#x}, expected {wanted:#x}", entry.hash);
                 ctx.find(code::ATTR_HASH, place.clone(), message);
             }
-            let half_set = entry.flags.contains(AttrFlags::INCOMPLETE);
-            if half_set && !entry.flags.contains(AttrFlags::PARENT) {
+            let incomplete = entry.flags.contains(AttrFlags::INCOMPLETE);
+            if incomplete && !entry.flags.contains(AttrFlags::PARENT) {
                 let message = "an attribute is marked incomplete";
                 ctx.find(code::ATTR_INCOMPLETE, place.clone(), message);
-                self.half_set = true;
+                self.has_incomplete = true;
                 continue;
             }
             self.name(entry.flags, name, local);

@@ -17,6 +17,7 @@ use super::da::Reader;
 use super::fork::Map;
 use super::index;
 use super::pass::{Inode, Local, Pass};
+use crate::bytes::{put32, put64};
 use crate::code;
 use crate::ctx::Reservation;
 
@@ -55,8 +56,9 @@ struct Dir<'d, 'p, 'a> {
 /// The number that an entry adds to its inode's sum and the matching parent pointer subtracts.
 pub(crate) fn link_hash(seed: u64, parent: Ino, generation: u32, name: &[u8]) -> u64 {
     let mut bytes = Vec::with_capacity(12 + name.len());
-    bytes.extend_from_slice(&parent.0.to_be_bytes());
-    bytes.extend_from_slice(&generation.to_be_bytes());
+    bytes.resize(12, 0);
+    put64(&mut bytes, 0, parent.0);
+    put32(&mut bytes, 8, generation);
     bytes.extend_from_slice(name);
     XxHash3_64::oneshot_with_seed(seed, &bytes)
 }

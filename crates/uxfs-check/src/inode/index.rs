@@ -9,7 +9,6 @@ use uxfs_format::{FileBlock, da};
 
 use super::da::{Reader, Tree};
 use super::dir::{Scan, blocks_from};
-use crate::bytes::be16;
 use crate::code;
 
 /// Leaf entries of a directory and the longest free areas in its index.
@@ -52,7 +51,7 @@ fn one_leaf(reader: &mut Reader<'_, '_>, start: FileBlock, free: FileBlock) -> I
     let Some((_, _, bytes)) = reader.read(start.0, &[BufKind::DirLeaf1]) else { return index };
     index.add(bytes);
     let count = leaf::best_count(bytes);
-    let best = |i| be16(bytes, leaf::best_at(bytes.len(), count, i));
+    let best = |i| leaf::best_at(bytes.len(), count, i).get(bytes);
     index.bests = (0..count).map(best).collect();
     index.complete = true;
     let chained = da::forw(bytes) != 0 || da::back(bytes) != 0;

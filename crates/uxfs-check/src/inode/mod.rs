@@ -20,7 +20,7 @@ use uxfs_format::btree::InodeChunk;
 use uxfs_format::dir::FileType;
 use uxfs_format::geometry::CHUNK_INODES;
 use uxfs_format::inode::{self, InodeCore};
-use uxfs_format::{AgIno, AgNo, Ino, Lsn, crc};
+use uxfs_format::{AgIno, AgNo, Ino, crc};
 
 use crate::bytes::{be16, be64};
 use crate::code;
@@ -107,7 +107,7 @@ fn identity(ctx: &Ctx<'_>, ino: Ino, raw: &[u8]) -> bool {
     if raw[160..176] != ctx.geo.meta_uuid.0 {
         ctx.find(code::INODE, place.clone(), "UUID is another volume's");
     }
-    ctx.check_lsn(Lsn(be64(raw, inode::LSN_OFFSET)), &place);
+    ctx.check_lsn(inode::LSN.get(raw), &place);
     true
 }
 

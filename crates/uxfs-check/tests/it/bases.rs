@@ -13,7 +13,7 @@ use uxfs::NewInode;
 use uxfs_disk::{BlockDev, MemDev, OpenMode, Overlay};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Ino, crc};
-use uxfs_oracle::{Kernel, Patience, Rng, Xfsprogs, vm};
+use uxfs_oracle::{HangLimits, Kernel, Rng, Xfsprogs, vm};
 
 use crate::exercise::{examine, exercise};
 use crate::fields::fields;
@@ -67,8 +67,8 @@ pub(crate) fn kind_name(structure: &Structure, bytes: &[u8]) -> String {
 }
 
 /// Time limit for `xfs_repair`, which hangs on some damage.
-const PATIENCE: Patience =
-    Patience { idle: Duration::from_secs(120), work: Duration::from_secs(60) };
+const HANG_LIMITS: HangLimits =
+    HangLimits { idle: Duration::from_secs(120), work: Duration::from_secs(60) };
 
 /// Output of `xfs_repair -n`, if it finds a problem and does not fail itself.
 fn repair(path: &Path, tool: &Path) -> Option<Lines> {
@@ -78,7 +78,7 @@ fn repair(path: &Path, tool: &Path) -> Option<Lines> {
     command.arg("-n").arg(path).stdin(Stdio::null()).env("LC_ALL", "C");
     command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
     let mut child = command.spawn().unwrap();
-    let Ok(status) = PATIENCE.wait(&mut child, || 0).unwrap() else {
+    let Ok(status) = HANG_LIMITS.wait(&mut child, || 0).unwrap() else {
         child.kill().unwrap();
         child.wait().unwrap();
         return None;

@@ -319,8 +319,13 @@ fn copy_tree(fs: &Fs) {
         }
         if let Ok((node, info)) = source.open(ino) {
             let from = CopyFrom { tree: &source, node, info, display_path: name.clone() };
-            let to =
-                CopyTo { tree: &target, dir: dir.into(), name: name.clone(), display_path: name };
+            let to = CopyTo {
+                tree: &target,
+                dir: dir.into(),
+                name: name.clone(),
+                display_path: name,
+                path: Vec::new(),
+            };
             copier.copy(from, to, &mut |_| {});
         }
     }

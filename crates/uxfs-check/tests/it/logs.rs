@@ -27,7 +27,7 @@ fn dirty(line: &str) -> Volume {
     fs.close().unwrap();
     let dev: Arc<dyn BlockDev> = Arc::new(device(&volume.path, OpenMode::Write));
     let mut options = OpenOptions::default();
-    options.journal = Some(JournalOptions::default());
+    options.journal = JournalOptions::default();
     let fs = Fs::open(dev, options).unwrap();
     let dir = fs.create(fs.root(), b"after", &NewInode::dir(0o755)).unwrap();
     for number in 0..300 {
@@ -121,7 +121,7 @@ fn inode_offset(fs: &Fs, ino: Ino) -> u64 {
 }
 
 #[test]
-fn damage_is_found_behind_a_dirty_log() {
+fn damage_is_found_on_a_volume_with_a_dirty_log() {
     let volume = dirty("-m rmapbt=1");
     let fs = {
         let dev: Arc<dyn BlockDev> = Arc::new(device(&volume.path, OpenMode::Read));

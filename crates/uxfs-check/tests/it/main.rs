@@ -11,14 +11,14 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod bases;
-mod beyond;
+mod beyond_repair;
 mod clean;
 mod copies;
 mod damage;
 mod exercise;
 mod fields;
-mod half_set;
 mod hostile;
+mod incomplete_attrs;
 mod logs;
 mod reasons;
 mod rich;

@@ -146,11 +146,11 @@ fn report(request: &Request, session: &Session, done: Result<()>) {
 fn change(request: &Request, session: &Session, images: &Images, place: &Inside) -> Result<()> {
     let found = tree::find(images, place, true, false)?;
     let start = (tree::shown(place), found.stat.clone());
-    let mut visit = |met: tree::Met<'_>| {
-        if flags::are_accessible(met.stat.mode) {
-            report(request, session, one(request, session, met.fs, met.path, met.stat));
-        } else if met.depth == 0 {
-            let failure = Failure::at(met.path, "only files and directories have flags");
+    let mut visit = |visited: tree::Visited<'_>| {
+        if flags::are_accessible(visited.stat.mode) {
+            report(request, session, one(request, session, visited.fs, visited.path, visited.stat));
+        } else if visited.depth == 0 {
+            let failure = Failure::at(visited.path, "only files and directories have flags");
             report(request, session, Err(failure));
         }
         Ok(if request.recursive { Next::Enter } else { Next::Skip })

@@ -7,7 +7,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, json};
 use uxfs::disk::OpenMode;
-use uxfs::{Device, Error, volume};
+use uxfs::{Error, volume};
 use uxfs_check::{CheckError, CheckOptions, Replay, check};
 
 use crate::image::Images;
@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     });
     let (dev, replay) = match images.norecovery() {
         true => (dev, Replay::None),
-        false => replayed(dev),
+        false => uxfs::check::replayed(dev),
     };
     let mut how = CheckOptions::default();
     how.replay = replay;
@@ -101,19 +101,5 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             session.fail_with(code, failure);
             Ok(())
         }
-    }
-}
-
-/// Replays the log in memory. Returns the device that shows the volume as the next mount would find
-/// it.
-fn replayed(dev: Device) -> (Device, Replay) {
-    match uxfs::replay_in_memory(&dev) {
-        Ok(Some(replayed)) => {
-            let unfinished = replayed.unfinished.map(|error| error.to_string());
-            (replayed.device, Replay::Done { head: replayed.head, unfinished })
-        }
-        Err(Error::DirtyLog(problem)) => (dev, Replay::Failed(problem)),
-        // The log is clean, or the check itself reports what is wrong.
-        Ok(None) | Err(_) => (dev, Replay::None),
     }
 }

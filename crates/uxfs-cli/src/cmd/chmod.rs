@@ -57,16 +57,16 @@ fn change_one(
 ) -> Result<()> {
     let found = tree::find(images, place, true, true)?;
     let start = (tree::shown(place), found.stat.clone());
-    let mut visit = |met: tree::Met<'_>| {
-        if tree::is_link(met.stat) {
+    let mut visit = |visited: tree::Visited<'_>| {
+        if tree::is_link(visited.stat) {
             return Ok(Next::Skip);
         }
-        let old = met.stat.mode & 0o7777;
-        let new = change.apply(met.stat.mode, umask);
-        if let Err(error) = posix::change_mode(met.fs, met.stat.ino, new) {
-            session.fail(Failure::volume(OsStr::from_bytes(met.path), error));
+        let old = visited.stat.mode & 0o7777;
+        let new = change.apply(visited.stat.mode, umask);
+        if let Err(error) = posix::change_mode(visited.fs, visited.stat.ino, new) {
+            session.fail(Failure::volume(OsStr::from_bytes(visited.path), error));
         } else if options.verbose || options.changes && old != new {
-            session.print(message(met.path, met.stat.mode, old, new))?;
+            session.print(message(visited.path, visited.stat.mode, old, new))?;
         }
         Ok(if options.recursive { Next::Enter } else { Next::Skip })
     };

@@ -57,16 +57,16 @@ fn change(
     let follow = !options.no_dereference && !options.recursive;
     let found = tree::find(images, place, true, follow)?;
     let start = (tree::shown(place), found.stat.clone());
-    let mut visit = |met: tree::Met<'_>| {
-        let (fs, ino) = (met.fs, met.stat.ino);
+    let mut visit = |visited: tree::Visited<'_>| {
+        let (fs, ino) = (visited.fs, visited.stat.ino);
         if let Err(error) = posix::change_owner(fs, ino, owner.0, owner.1) {
-            session.fail(Failure::volume(OsStr::from_bytes(met.path), error));
+            session.fail(Failure::volume(OsStr::from_bytes(visited.path), error));
         } else if options.verbose {
-            let uid = owner.0.unwrap_or(met.stat.uid);
-            let gid = owner.1.unwrap_or(met.stat.gid);
-            let old = format!("{}:{}", met.stat.uid, met.stat.gid);
+            let uid = owner.0.unwrap_or(visited.stat.uid);
+            let gid = owner.1.unwrap_or(visited.stat.gid);
+            let old = format!("{}:{}", visited.stat.uid, visited.stat.gid);
             let text = format!("' changed from {old} to {uid}:{gid}\n");
-            session.print([b"ownership of '", met.path, text.as_bytes()].concat())?;
+            session.print([b"ownership of '", visited.path, text.as_bytes()].concat())?;
         }
         Ok(if options.recursive { Next::Enter } else { Next::Skip })
     };

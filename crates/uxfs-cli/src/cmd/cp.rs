@@ -13,7 +13,10 @@ use uxfs::copy::{
     copy_to_writer,
 };
 
+use uxfs::labels::FileContexts;
+
 use crate::cmd::clone;
+use crate::contexts::LabelOptions;
 use crate::edit;
 use crate::image::{Image, Images};
 use crate::kind::Kind;
@@ -37,6 +40,7 @@ use crate::tree;
     uxfs cp -a disk.img:/etc ./etc\n  \
     uxfs cp -a one.img:/home two.img:/\n  \
     uxfs cp -ru src disk.img:/src\n  \
+    uxfs cp -a ./etc disk.img:/ --file-contexts auto\n  \
     some-command | uxfs cp - disk.img:/result\n  \
     uxfs cp disk.img:/etc/passwd - | wc -l\n  \
     uxfs cp --reflink=always disk.img:/big disk.img:/clone\n  \
@@ -98,6 +102,8 @@ pub(crate) struct Options {
     /// Treat the last operand as the new name, even if it is a directory
     #[arg(short = 'T', long)]
     no_target_directory: bool,
+    #[command(flatten)]
+    labels: LabelOptions,
     /// Print each copied file
     #[arg(short, long)]
     verbose: bool,
@@ -201,7 +207,7 @@ struct Work<'a> {
 const STREAM: &str = "-";
 
 /// How names of copies are chosen in the target directory.
-enum Aim {
+enum Naming {
     /// Each source keeps its name.
     Into,
     /// The only source gets this name.
@@ -210,33 +216,40 @@ enum Aim {
 
 impl Work<'_> {
     /// Decides whether sources are copied into the target or to its name.
-    fn aim(&self, is_dir: bool, name: &[u8]) -> Result<Aim> {
+    fn naming(&self, is_dir: bool, name: &[u8]) -> Result<Naming> {
         let many = self.sources.len() > 1 || self.options.target_directory.is_some();
         if is_dir && !self.options.no_target_directory {
-            return Ok(Aim::Into);
+            return Ok(Naming::Into);
         }
         if many {
             return Err(Failure::new(self.written, "is not a directory").of(Kind::NotDirectory));
         }
-        Ok(Aim::As(name.to_vec()))
+        Ok(Naming::As(name.to_vec()))
     }
 
     fn copy_in(&self, place: &Inside) -> Result<()> {
+        let labels = self.options.labels.labels()?;
         let image = self.images.get(&place.image, true)?;
         let fs = &image.fs;
         let there = fs.resolve(&place.path, true).and_then(|ino| fs.stat(ino));
         let is_dir = there.as_ref().is_ok_and(tree::is_dir);
-        let aim = self.aim(is_dir, place.base())?;
-        let (dir, aim) = match (aim, there) {
-            (Aim::Into, Ok(stat)) => (stat.ino, Aim::Into),
+        let naming = self.naming(is_dir, place.base())?;
+        let (dir, path, naming) = match (naming, there) {
+            (Naming::Into, Ok(stat)) => (stat.ino, place.path.clone(), Naming::Into),
             _ => {
                 let place = self.followed(&image, place)?;
                 let slot = tree::slot(self.images, &place)?;
-                (slot.dir, Aim::As(slot.name))
+                (slot.dir, place.parent().to_vec(), Naming::As(slot.name))
             }
         };
         let target = ImageTarget::new(fs, image.volume, edit::caller());
-        self.copy_all(&target, &Rc::new(dir), &aim)
+        let contexts = labels.map(|labels| labels.of_volume(fs)).transpose();
+        let contexts = contexts.map_err(|error| Failure::new(&place.image, error.to_string()))?;
+        let path = match &contexts {
+            Some(_) => tree::canonical(self.images, &Inside { path, ..place.clone() }, true)?.path,
+            None => path,
+        };
+        self.copy_all(&target, (&Rc::new(dir), &path), &naming, contexts.as_deref())
     }
 
     /// Follows symbolic links at the end of the target: cp(1) follows a link that is an operand.
@@ -260,6 +273,10 @@ impl Work<'_> {
     }
 
     fn copy_out(&self, path: &Path) -> Result<()> {
+        if self.options.labels.labels()?.is_some() {
+            let text = "--file-contexts labels copies in an image, and the target lies in none";
+            return Err(Failure::bare(text));
+        }
         if !self.sources.iter().any(|source| matches!(Place::parse(source), Place::Image(_))) {
             if self.options.clones() {
                 let always = self.copy.reflink == Reflink::Always;
@@ -280,10 +297,10 @@ impl Work<'_> {
             return self.copy_to_stream(&mut &file, path);
         }
         let name = base(path.as_os_str().as_bytes()).to_vec();
-        let aim = self.aim(is_dir, &name)?;
-        let (dir, aim) = match aim {
-            Aim::Into => (path.to_owned(), Aim::Into),
-            Aim::As(_) => {
+        let naming = self.naming(is_dir, &name)?;
+        let (dir, naming) = match naming {
+            Naming::Into => (path.to_owned(), Naming::Into),
+            Naming::As(_) => {
                 // cp(1) follows a link that is an operand.
                 let is_link = std::fs::symlink_metadata(path).is_ok_and(|m| m.is_symlink());
                 let path =
@@ -295,12 +312,12 @@ impl Work<'_> {
                 }
                 let up = &bytes[..bytes.len() - name.len()];
                 let up = if up.is_empty() { b"." } else { up };
-                (PathBuf::from(OsString::from_vec(up.to_vec())), Aim::As(name))
+                (PathBuf::from(OsString::from_vec(up.to_vec())), Naming::As(name))
             }
         };
         let opened = HostTarget::open(&dir);
         let (target, dir) = opened.map_err(|error| Failure::new(path, error.to_string()))?;
-        self.copy_all(&target, &Rc::new(dir), &aim)
+        self.copy_all(&target, (&Rc::new(dir), b"/"), &naming, None)
     }
 
     /// Copies one file to a stream: standard output, a fifo or a device.
@@ -335,38 +352,50 @@ impl Work<'_> {
     }
 
     /// Fails if the target ends in a slash, which requires a directory, and the source is not one.
-    fn check_kind(&self, aim: &Aim, info: &FileInfo) -> Result<()> {
-        let wants_dir = matches!(aim, Aim::As(_)) && self.written.as_bytes().ends_with(b"/");
+    fn check_kind(&self, naming: &Naming, info: &FileInfo) -> Result<()> {
+        let wants_dir = matches!(naming, Naming::As(_)) && self.written.as_bytes().ends_with(b"/");
         match wants_dir && info.kind != FileKind::Dir {
             true => Err(Failure::volume(self.written, uxfs::Error::NotDir)),
             false => Ok(()),
         }
     }
 
-    fn copy_all<T: TargetTree>(&self, target: &T, dir: &Rc<T::Dir>, aim: &Aim) -> Result<()> {
+    /// Copies all sources into a directory of the target, whose path is given for labels.
+    fn copy_all<T: TargetTree>(
+        &self,
+        target: &T,
+        (dir, path): (&Rc<T::Dir>, &[u8]),
+        naming: &Naming,
+        contexts: Option<&FileContexts>,
+    ) -> Result<()> {
         let mut copier = Copier::<T>::new(self.copy);
+        if let Some(contexts) = contexts {
+            copier = copier.with_labels(contexts);
+        }
         if self.options.interactive {
             let question = |path: &[u8]| [b"uxfs: cp: overwrite '", path, b"'"].concat();
             copier = copier.with_confirm(Box::new(move |path| edit::confirm(&question(path))));
         }
         for source in self.sources {
-            let name = match aim {
-                Aim::Into => self.name_of(source),
-                Aim::As(name) => Ok(name.clone()),
+            let name = match naming {
+                Naming::Into => self.name_of(source),
+                Naming::As(name) => Ok(name.clone()),
             };
             let written = self.written.as_bytes();
-            let shown = match aim {
-                Aim::Into => name.as_ref().map(|name| {
+            let shown = match naming {
+                Naming::Into => name.as_ref().map(|name| {
                     let slash: &[u8] = if written.ends_with(b"/") { b"" } else { b"/" };
                     [written, slash, name].concat()
                 }),
-                Aim::As(_) => Ok(written.to_vec()),
+                Naming::As(_) => Ok(written.to_vec()),
             };
             let to = name.clone().and_then(|name| {
                 let shown = shown.map_err(Clone::clone)?;
-                Ok(CopyTo { tree: target, dir: Rc::clone(dir), name, display_path: shown })
+                let slash: &[u8] = if path.ends_with(b"/") { b"" } else { b"/" };
+                let path = [path, slash, &name].concat();
+                Ok(CopyTo { tree: target, dir: Rc::clone(dir), name, display_path: shown, path })
             });
-            self.session.ok(to.and_then(|to| self.copy_one(&mut copier, source, to, aim)));
+            self.session.ok(to.and_then(|to| self.copy_one(&mut copier, source, to, naming)));
         }
         Ok(())
     }
@@ -397,7 +426,7 @@ impl Work<'_> {
         copier: &mut Copier<'_, T>,
         source: &OsString,
         to: CopyTo<'_, T>,
-        aim: &Aim,
+        naming: &Naming,
     ) -> Result<()> {
         let follow = self.copy.follow != Follow::Never;
         let mut listen = |event: Event<'_>| match event {
@@ -414,7 +443,7 @@ impl Work<'_> {
         if source == STREAM {
             let side = StreamSource::new(io::stdin().lock());
             let (info, shown) = (side.info(), b"standard input".to_vec());
-            self.check_kind(aim, &info)?;
+            self.check_kind(naming, &info)?;
             copier.copy(
                 CopyFrom { tree: &side, node: (), info, display_path: shown },
                 to,
@@ -428,7 +457,7 @@ impl Work<'_> {
                 let side = ImageSource::new(found.fs(), found.image.volume);
                 let (node, info) =
                     side.open(found.stat.ino).map_err(|e| Failure::new(source, e.to_string()))?;
-                self.check_kind(aim, &info)?;
+                self.check_kind(naming, &info)?;
                 copier.copy(
                     CopyFrom { tree: &side, node, info, display_path: shown },
                     to,
@@ -442,7 +471,7 @@ impl Work<'_> {
                     CopyError::Host(error) => Failure::host(source, &error),
                     other => Failure::new(source, other.to_string()),
                 })?;
-                self.check_kind(aim, &info)?;
+                self.check_kind(naming, &info)?;
                 copier.copy(
                     CopyFrom { tree: &side, node, info, display_path: shown },
                     to,

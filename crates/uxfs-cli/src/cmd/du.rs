@@ -12,7 +12,7 @@ use uxfs::format::inode::{S_IFLNK, S_IFMT, S_IFREG};
 use crate::image::Images;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Met, Next, WalkOptions};
+use crate::tree::{self, Next, Visited, WalkOptions};
 use crate::{json, number};
 
 /// Show the space that trees use
@@ -122,35 +122,35 @@ impl Counter<'_> {
         // The open directories, outermost first.
         let mut open: Vec<Sum> = Vec::new();
         let mut whole = 0;
-        let mut visit = |met: Met<'_>| {
+        let mut visit = |visited: Visited<'_>| {
             // The walk does not leave a directory that it could not read, so close it at the next
             // file outside of it.
-            let above = met.depth + usize::from(met.leaving);
+            let above = visited.depth + usize::from(visited.leaving);
             while open.len() > above {
                 close(&mut open, &mut whole);
             }
-            if met.leaving {
+            if visited.leaving {
                 let sum = open.last().map_or(0, |sum| match self.options.separate_dirs {
                     true => sum.own,
                     false => sum.own + sum.below,
                 });
                 close(&mut open, &mut whole);
-                self.show(&met, sum)?;
+                self.show(&visited, sum)?;
                 return Ok(Next::Enter);
             }
-            let directory = tree::is_dir(met.stat);
-            let again = !directory && met.stat.nlink > 1 && !self.options.count_links;
-            if again && !self.seen.insert((volume, met.stat.ino)) {
+            let directory = tree::is_dir(visited.stat);
+            let again = !directory && visited.stat.nlink > 1 && !self.options.count_links;
+            if again && !self.seen.insert((volume, visited.stat.ino)) {
                 return Ok(Next::Skip);
             }
-            let bytes = self.bytes_of(&met);
+            let bytes = self.bytes_of(&visited);
             if directory {
                 open.push(Sum { own: bytes, below: 0 });
                 return Ok(Next::Enter);
             }
             open.last_mut().map_or_else(|| whole = bytes, |sum| sum.own += bytes);
-            if self.options.all || met.depth == 0 {
-                self.show(&met, bytes)?;
+            if self.options.all || visited.depth == 0 {
+                self.show(&visited, bytes)?;
             }
             Ok(Next::Skip)
         };
@@ -165,32 +165,32 @@ impl Counter<'_> {
         Ok(whole)
     }
 
-    fn bytes_of(&self, met: &Met<'_>) -> u64 {
+    fn bytes_of(&self, visited: &Visited<'_>) -> u64 {
         let lengths = self.options.apparent_size || self.options.bytes;
         match lengths {
             // As in coreutils 9.2 and later: the length of other files depends on the file system.
-            true => match met.stat.mode & S_IFMT {
-                S_IFREG | S_IFLNK => met.stat.size,
+            true => match visited.stat.mode & S_IFMT {
+                S_IFREG | S_IFLNK => visited.stat.size,
                 _ => 0,
             },
-            false => met.stat.blocks << met.fs.geo.block_log,
+            false => visited.stat.blocks << visited.fs.geo.block_log,
         }
     }
 
-    fn show(&mut self, met: &Met<'_>, bytes: u64) -> Result<()> {
+    fn show(&mut self, visited: &Visited<'_>, bytes: u64) -> Result<()> {
         let deepest =
             if self.options.summarize { 0 } else { self.options.max_depth.unwrap_or(usize::MAX) };
-        if met.depth > deepest {
+        if visited.depth > deepest {
             return Ok(());
         }
         if self.options.json {
             let mut map = Map::new();
-            json::put_bytes(&mut map, "path", met.path);
+            json::put_bytes(&mut map, "path", visited.path);
             map.insert("bytes".into(), json!(bytes));
             self.documents.push(Value::Object(map));
             return Ok(());
         }
-        self.line(bytes, met.path)
+        self.line(bytes, visited.path)
     }
 
     fn line(&self, bytes: u64, path: &[u8]) -> Result<()> {

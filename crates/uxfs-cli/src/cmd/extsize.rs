@@ -83,14 +83,14 @@ fn walk(
 ) -> Result<()> {
     let found = tree::find(images, place, options.size.is_some(), true)?;
     let start = (tree::shown(place), found.stat.clone());
-    let mut visit = |met: tree::Met<'_>| {
-        let wanted = met.depth == 0 || !options.directories || tree::is_dir(met.stat);
-        if wanted && flags::are_accessible(met.stat.mode) {
+    let mut visit = |visited: tree::Visited<'_>| {
+        let wanted = visited.depth == 0 || !options.directories || tree::is_dir(visited.stat);
+        if wanted && flags::are_accessible(visited.stat.mode) {
             let done = match options.size {
-                Some(size) => set(met.fs, met.stat, size, cow),
-                None => show(session, &met, cow),
+                Some(size) => set(visited.fs, visited.stat, size, cow),
+                None => show(session, &visited, cow),
             };
-            session.ok(done.map_err(|error| error.at(met.path)));
+            session.ok(done.map_err(|error| error.at(visited.path)));
         }
         let enter = options.recursive || options.directories;
         Ok(if enter { Next::Enter } else { Next::Skip })
@@ -122,10 +122,14 @@ impl From<uxfs::Error> for HintError {
     }
 }
 
-fn show(session: &Session, met: &tree::Met<'_>, cow: bool) -> std::result::Result<(), HintError> {
-    let fsx = met.fs.get_fsx(met.stat.ino)?;
+fn show(
+    session: &Session,
+    visited: &tree::Visited<'_>,
+    cow: bool,
+) -> std::result::Result<(), HintError> {
+    let fsx = visited.fs.get_fsx(visited.stat.ino)?;
     let hint = if cow { fsx.cowextsize } else { fsx.extsize };
-    let line = [format!("[{hint}] ").as_bytes(), met.path, b"\n"].concat();
+    let line = [format!("[{hint}] ").as_bytes(), visited.path, b"\n"].concat();
     session.print(line).map_err(HintError::Output)
 }
 

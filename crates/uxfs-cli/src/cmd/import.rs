@@ -1,21 +1,19 @@
 //! `uxfs import`: puts trees into an image: tar streams, directories, container images, manifests.
 
-use std::ffi::OsStr;
-use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use uxfs::archive::Platform;
-use uxfs::import::{
-    self, Headroom, IdMap, ImportError, ImportOptions, ImportSource, Owners, Progress,
-};
+use uxfs::import::{self, Headroom, IdMap, ImportError, ImportOptions, ImportSource, Owners};
+use uxfs_image::ImageError;
+use uxfs_image::output::Format;
 
 use super::mkfs::Geometry;
+use crate::contexts::LabelOptions;
 use crate::image::Images;
 use crate::interrupt;
+use crate::progress::Bar;
 use crate::session::{Failure, Result, Session};
 use crate::users::{self, Owner};
 use crate::{number, time};
@@ -24,8 +22,8 @@ use crate::{number, time};
 ///
 /// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
 /// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in order. If IMAGE does
-/// not exist, import creates it, with the given size or as large as the tree needs, and as a qcow2
-/// image if its name ends in .qcow2. If IMAGE holds XFS, import adds to it. Everything is on stable
+/// not exist, import creates it, with the given size or as large as the tree needs, and in the format that
+/// its name ends in (.qcow2, .raw.zst, .vhd). If IMAGE holds XFS, import adds to it. Everything is on stable
 /// storage when the command ends. If an import fails or Ctrl-C interrupts it, no new image stays
 /// behind. With --durable, or when import adds to an image, the files imported until then stay in a
 /// consistent volume.
@@ -39,9 +37,12 @@ use crate::{number, time};
     curl -s https://example.org/root.tar.zst | uxfs import - disk.img --size 8G\n  \
     uxfs import ./rootfs disk.img --headroom 20% -m rmapbt=1\n  \
     uxfs import ./rootfs disk.img --owner root:root\n  \
+    uxfs import ./rootfs disk.qcow2 --compress\n  \
+    uxfs import ./rootfs disk.raw.zst\n  \
     uxfs import ./rootfs disk.img --map-uid 1000:0 --map-gid 1000:0\n  \
     uxfs import --manifest tree.dump ./objects disk.img\n  \
     skopeo copy docker://debian:12 oci:debian:12 && uxfs import oci:debian:12 disk.img\n  \
+    uxfs import ./rootfs disk.img --file-contexts auto\n  \
     uxfs import --durable linux-6.1.tar disk.img\n  \
     uxfs import --layers base.tar app.tar.zst disk.img\n  \
     SOURCE_DATE_EPOCH=1700000000 uxfs import ./rootfs disk.img \\\n    \
@@ -83,6 +84,8 @@ pub(crate) struct Options {
     #[arg(long, value_name = "FROM:TO[:COUNT]", value_parser = parse_map)]
     map_gid: Vec<IdMap>,
     #[command(flatten)]
+    labels: LabelOptions,
+    #[command(flatten)]
     geometry: Geometry,
     /// Label of a new image, at most 12 bytes
     #[arg(short = 'L', value_name = "LABEL")]
@@ -98,6 +101,13 @@ pub(crate) struct Options {
     /// then
     #[arg(long)]
     durable: bool,
+    /// Format of a new image: raw, raw.zst, qcow2, vhd; default: as the name ends, else raw. For raw.zst,
+    /// vhd and --compress a sparse raw image lies beside IMAGE until the import ends
+    #[arg(long, value_name = "FORMAT", value_parser = super::disk::parse_format)]
+    output: Option<Format>,
+    /// Compress the clusters of a new qcow2 image
+    #[arg(long)]
+    compress: bool,
     /// Allow a new volume below 300 MiB and other geometry that mkfs.xfs does not support
     #[arg(long)]
     unsupported: bool,
@@ -110,14 +120,8 @@ fn parse_group(text: &str) -> std::result::Result<u32, String> {
     users::group(text).ok_or_else(|| format!("invalid group: '{text}'"))
 }
 
-fn parse_map(text: &str) -> std::result::Result<IdMap, String> {
-    let numbers: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
-    let map = match numbers.as_deref() {
-        Some([from, to]) => IdMap::new(*from, *to, 1),
-        Some([from, to, count]) => IdMap::new(*from, *to, *count),
-        _ => return Err("not of the form FROM:TO or FROM:TO:COUNT".into()),
-    };
-    map.ok_or_else(|| "empty, or beyond the last number".into())
+fn parse_map(text: &str) -> std::result::Result<IdMap, &'static str> {
+    text.parse()
 }
 
 fn parse_size(text: &str) -> std::result::Result<u64, String> {
@@ -148,24 +152,28 @@ impl Options {
             let (manifest, base) = (manifest.clone(), source.clone());
             return Ok(ImportSource::Manifest { manifest, base });
         }
-        if let Some(image) = source.as_os_str().as_bytes().strip_prefix(b"oci:") {
-            return Ok(self.oci(image));
-        }
-        Ok(ImportSource::Tree(source.clone()))
+        let platform = self.platform.clone();
+        Ok(ImportSource::named(source.as_os_str(), platform, Path::to_owned))
     }
 
-    /// The image that `DIR[:TAG]` names. As with skopeo the first colon ends DIR, unless a file with
-    /// the whole name exists.
-    fn oci(&self, name: &[u8]) -> ImportSource {
-        let path = |bytes: &[u8]| PathBuf::from(OsStr::from_bytes(bytes));
-        let colon = name.iter().position(|byte| *byte == b':');
-        let (layout, tag) = match colon {
-            Some(at) if !path(name).exists() => {
-                (path(&name[..at]), Some(String::from_utf8_lossy(&name[at + 1..]).into_owned()))
-            }
-            _ => (path(name), None),
+    /// The format of an image that import cannot fill directly.
+    fn converted(&self) -> Result<Option<Format>> {
+        let failure = |error| super::disk::failure(None, error);
+        // What exists is added to, or refused by what it holds.
+        let there = std::fs::metadata(&self.image).is_ok_and(|meta| meta.len() > 0);
+        if there && !self.force && self.output.is_none() && !self.compress {
+            return Ok(None);
+        }
+        let by_name = Format::of_name(&self.image);
+        let format = match self.output {
+            Some(format) => format,
+            // The library refuses names of formats that are not written.
+            None => by_name.as_ref().copied().unwrap_or(Format::Raw),
         };
-        ImportSource::Oci { layout, tag, platform: self.platform.clone() }
+        let format = if self.compress { format.compressed().map_err(failure)? } else { format };
+        let direct = matches!(format, Format::Raw | Format::Qcow2 { compress: false })
+            && (self.output.is_none() || by_name.is_ok_and(|named| named == format));
+        Ok((!direct).then_some(format))
     }
 
     fn owners(&self) -> Owners {
@@ -182,6 +190,7 @@ impl Options {
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mut wanted = ImportOptions::from_source(options.source()?, &options.image);
     wanted.owners = options.owners();
+    wanted.labels = options.labels.labels()?;
     wanted.source_date_epoch = time::source_date_epoch().map_err(Failure::bare)?;
     wanted.mkfs = options.geometry.options().map_err(|e| Failure::bare(e.to_string()))?;
     if let Some(uuid) = &options.uuid {
@@ -197,21 +206,22 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     wanted.headroom = options.headroom.unwrap_or_default();
     wanted.force = options.force;
     wanted.durable = options.durable;
-    wanted.open.journal = Some(images.journal());
+    wanted.open.journal = images.journal();
     interrupt::watch("import", &options.image).map_err(|e| Failure::bare(e.to_string()))?;
-    let bar = (!options.quiet && std::io::stderr().is_terminal()).then(Bar::new);
-    let result = import::run(&wanted, &mut |progress| {
-        if let Some(bar) = &bar {
-            bar.show(progress);
-        }
-    });
-    if let Some(bar) = bar {
-        bar.bar.finish_and_clear();
-    }
-    let summary = result.map_err(|error| match error {
+    let failed = |error: ImportError| match error {
         ImportError::Host { path, source } => Failure::host(path, &source),
         ImportError::Volume(error) => images.not_a_volume(&options.image, error),
         other => Failure::bare(other.to_string()),
+    };
+    let converted = options.converted()?;
+    let summary = Bar::during(options.quiet, |progress| match converted {
+        None => import::run(&wanted, progress).map_err(failed),
+        Some(format) => {
+            uxfs_image::import::run(wanted, format, progress).map_err(|error| match error {
+                ImageError::Import(error) => failed(error),
+                other => super::disk::failure(None, other),
+            })
+        }
     })?;
     for warning in &summary.warnings {
         session.say(format!("uxfs: import: {warning}").as_bytes());
@@ -227,38 +237,4 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         ))?;
     }
     Ok(())
-}
-
-struct Bar {
-    bar: ProgressBar,
-}
-
-const KNOWN: &str = "{wide_bar} {percent:>3}% {bytes}/{total_bytes} {bytes_per_sec} {msg}";
-const UNKNOWN: &str = "{spinner} {bytes} {bytes_per_sec} {elapsed} {msg}";
-
-impl Bar {
-    fn new() -> Self {
-        let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
-        let bar = Self { bar };
-        bar.style(UNKNOWN);
-        bar.bar.enable_steady_tick(Duration::from_millis(250));
-        bar
-    }
-
-    fn style(&self, template: &str) {
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            self.bar.set_style(style);
-        }
-    }
-
-    fn show(&self, progress: Progress) {
-        if let Some(total) = progress.total
-            && self.bar.length() != Some(total)
-        {
-            self.bar.set_length(total);
-            self.style(KNOWN);
-        }
-        self.bar.set_position(progress.read);
-        self.bar.set_message(format!("{} files", progress.files));
-    }
 }

@@ -94,7 +94,7 @@ fn quiesce(options: &Image, session: &Session, images: &Images) -> Result<()> {
 }
 
 /// The log's state, head, tail and sizes in bytes, for `uxfs info`.
-pub(crate) struct Ends {
+pub(crate) struct LogBounds {
     pub(crate) state: &'static str,
     pub(crate) head: String,
     pub(crate) tail: String,
@@ -103,9 +103,9 @@ pub(crate) struct Ends {
 }
 
 /// Reads the log's state, head and tail.
-pub(crate) fn ends(path: &Path, images: &Images) -> core::result::Result<Ends, Failure> {
+pub(crate) fn bounds_of(path: &Path, images: &Images) -> core::result::Result<LogBounds, Failure> {
     let Opened { log, bounds, .. } = open(path, images)?;
-    Ok(Ends {
+    Ok(LogBounds {
         state: name(bounds.state),
         head: text(bounds.head),
         tail: text(bounds.tail),

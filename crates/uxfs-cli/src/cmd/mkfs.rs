@@ -159,7 +159,6 @@ impl Geometry {
     }
 }
 
-/// Reads an option file.
 fn read_config(path: &str) -> std::result::Result<String, MkfsError> {
     let mut text = String::new();
     let read = std::fs::File::open(path)

@@ -1,5 +1,6 @@
 //! The commands, one file each. A file defines the command's options and runs it.
 
+#[cfg(feature = "bench")]
 pub(crate) mod bench;
 pub(crate) mod cat;
 pub(crate) mod chattr;
@@ -9,8 +10,10 @@ pub(crate) mod chown;
 pub(crate) mod clone;
 pub(crate) mod completions;
 pub(crate) mod cp;
+#[cfg(feature = "crash")]
 pub(crate) mod crash;
 pub(crate) mod df;
+pub(crate) mod disk;
 pub(crate) mod du;
 pub(crate) mod export;
 pub(crate) mod extsize;
@@ -18,6 +21,7 @@ pub(crate) mod fallocate;
 pub(crate) mod find;
 pub(crate) mod import;
 pub(crate) mod info;
+#[cfg(feature = "lab")]
 pub(crate) mod lab;
 pub(crate) mod label;
 pub(crate) mod ln;
@@ -31,6 +35,7 @@ pub(crate) mod mknod;
 pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod readlink;
+pub(crate) mod relabel;
 mod remount;
 pub(crate) mod resize;
 pub(crate) mod rm;

@@ -21,11 +21,11 @@ use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
 use uxfs::{Devices, Fs, volume};
 use uxfs_fuse::record::ImageId;
-use uxfs_fuse::{Trimming, dead, mounts};
+use uxfs_fuse::{Trimming, is_disconnected, mounts};
 
 use crate::cli::OPTIONS_ID;
 use crate::cmd::remount;
-use crate::image::{Images, further};
+use crate::image::{Images, optional_device};
 use crate::readiness;
 use crate::session::{Failure, Result, Session};
 
@@ -56,7 +56,7 @@ use crate::session::{Failure, Result, Session};
 /// awake, noawake, fsync_policy=, flush_elision=.
 ///
 /// Callers that call fsync at the same time share flushes. fsync_policy= chooses how: auto (measures the
-/// disk and the callers and chooses the best schedule; the default), greedy, gather, gather:EIGHTHS,
+/// disk and the callers, and waits while that pays; the default), greedy, gather, gather:EIGHTHS,
 /// overlap:N, journal, average, fixed:MICROSECONDS or own. flush_elision=both (the default), covered,
 /// clean or none chooses which flushes are left out because they would change nothing. Neither option
 /// changes what is durable when fsync returns. docs/FSYNC.md explains both options.
@@ -219,7 +219,7 @@ fn in_background(options: &Options, dir: &Path, session: &Session, images: &Imag
         return Ok(());
     };
     if let Ok(Some(mount)) = mounts::on(dir)
-        && std::fs::metadata(&mount.dir).is_err_and(|error| dead(&error))
+        && std::fs::metadata(&mount.dir).is_err_and(|error| is_disconnected(&error))
     {
         // Remove the dead mount if possible.
         let _ = mounts::unmount(&mount.dir, true);
@@ -304,7 +304,7 @@ fn serve(
         false => readiness::notify("READY=1").map_err(|error| host(&dir, error)),
     };
     if let Err(failure) = announced {
-        // Nobody knows of the mount. The first error is reported.
+        // The parent was not notified, so the mount is removed. The first error is reported.
         let _ = mounted.ender().end();
         let _ = mounted.wait();
         return Err(failure);
@@ -400,8 +400,8 @@ fn open(
     };
     let dev = dev.map_err(|error| Failure::host(image, &error))?;
     let mut devices = Devices::new(dev);
-    devices.log = further(images.logdev())?;
-    devices.realtime = further(images.rtdev())?;
+    devices.log = optional_device(images.logdev())?;
+    devices.realtime = optional_device(images.rtdev())?;
     Fs::open_devices(devices, parsed.open_options())
         .map_err(|error| images.not_a_volume(image, error))
 }
@@ -425,8 +425,9 @@ fn opener(
         let opened =
             volume::open(&image, mode, &location).map_err(|error| format!("{name}: {error}"))?;
         let mut devices = Devices::new(opened);
-        devices.log = further(logdev.as_deref()).map_err(|failure| failure.to_string())?;
-        devices.realtime = further(rtdev.as_deref()).map_err(|failure| failure.to_string())?;
+        devices.log = optional_device(logdev.as_deref()).map_err(|failure| failure.to_string())?;
+        devices.realtime =
+            optional_device(rtdev.as_deref()).map_err(|failure| failure.to_string())?;
         Fs::open_devices(devices, options.open_options()).map_err(|error| error.to_string())
     })
 }
@@ -438,7 +439,7 @@ fn is_write_protected(error: &std::io::Error) -> bool {
 
 /// Unmounts the mount of a server that was killed: such a mount answers no requests.
 fn remove_dead_mount(dir: &Path, say: &dyn Fn(&str)) -> Result<()> {
-    if std::fs::metadata(dir).is_err_and(|error| dead(&error)) {
+    if std::fs::metadata(dir).is_err_and(|error| is_disconnected(&error)) {
         say(&format!("{}: unmounting a mount whose server has died", dir.display()));
         let dir = std::path::absolute(dir).map_err(|error| Failure::host(dir, &error))?;
         mounts::unmount(&dir, true).map_err(|error| Failure::host(&dir, &error))?;

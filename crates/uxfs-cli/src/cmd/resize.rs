@@ -17,6 +17,9 @@ use crate::{json, number};
 /// size that holds its files. If the removed part is empty, the volume is truncated in place. Otherwise
 /// resize builds a new volume and replaces the old one with it: everything is kept except inode numbers
 /// and the sharing of blocks between files.
+///
+/// A change in place does not go through the log. The volume is marked as needing repair until all of the
+/// change is written: after a power cut meanwhile, only xfs_repair opens it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs resize disk.img 20G\n  \

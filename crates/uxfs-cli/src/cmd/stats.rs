@@ -55,7 +55,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         let why = "--watch needs a mounted directory: nothing changes an image that is not mounted";
         return Err(Failure::new(&options.image, why));
     }
-    let log = log::ends(&options.image, images)?;
+    let log = log::bounds_of(&options.image, images)?;
     let image = images.get(&options.image, false)?;
     let stats = image.fs.stats();
     let barrier = image.fs.journal_options().is_none_or(|journal| journal.barrier);

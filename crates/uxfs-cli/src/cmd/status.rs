@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use uxfs::format::timestamp::Timestamp;
 use uxfs_fuse::record::{self, Record, State};
-use uxfs_fuse::{control, dead, mounts};
+use uxfs_fuse::{control, is_disconnected, mounts};
 
 use crate::image::text_of;
 use crate::json;
@@ -60,7 +60,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
             // Root may not access other users' mounts.
             let closed = error.kind() == ErrorKind::PermissionDenied;
             let record = if closed { record::of_dir(&mount.dir) } else { None };
-            if dead(&error) {
+            if is_disconnected(&error) {
                 show(&mount.dir, of_dead(&mount.dir))?;
             } else if let Some(record) = record {
                 show(&mount.dir, of_record(&record, record.state.word()))?;
@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
         return Ok(());
     }
     for dir in &options.dirs {
-        if let Some((dir, pairs)) = session.ok(look(dir)) {
+        if let Some((dir, pairs)) = session.ok(status_of(dir)) {
             show(&dir, pairs)?;
         }
     }
@@ -108,10 +108,10 @@ fn show(dir: &Path, pairs: Pairs, as_json: bool, gap: bool, session: &Session) -
 }
 
 /// The directory and the status of the mount that a directory or an image names.
-fn look(path: &Path) -> Result<(PathBuf, Pairs)> {
+fn status_of(path: &Path) -> Result<(PathBuf, Pairs)> {
     let failure = match control::ask(path, control::STATUS) {
         Ok(pairs) => return Ok((path.to_owned(), pairs)),
-        Err(error) if dead(&error) => return Ok((path.to_owned(), of_dead(path))),
+        Err(error) if is_disconnected(&error) => return Ok((path.to_owned(), of_dead(path))),
         Err(error) => Failure::host(path, &error),
     };
     let known = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));
@@ -158,7 +158,10 @@ fn of_record(record: &Record, state: &str) -> Pairs {
 
 /// Why an operation on a mount failed: the server's message if it has one, otherwise the kernel's
 /// error. Also returns the server's status.
-pub(crate) fn why(dir: &Path, error: &std::io::Error) -> (String, HashMap<String, String>) {
+pub(crate) fn failure_cause(
+    dir: &Path,
+    error: &std::io::Error,
+) -> (String, HashMap<String, String>) {
     let pairs = control::ask(dir, control::STATUS).unwrap_or_default();
     let pairs: HashMap<String, String> = pairs.into_iter().collect();
     let known = ["stopped", "retrying", "sync_error"].iter().find_map(|name| pairs.get(*name));

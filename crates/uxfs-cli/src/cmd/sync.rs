@@ -22,8 +22,8 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     for dir in &options.dirs {
-        session
-            .ok(control::sync(dir).map_err(|error| Failure::new(dir, status::why(dir, &error).0)));
+        session.ok(control::sync(dir)
+            .map_err(|error| Failure::new(dir, status::failure_cause(dir, &error).0)));
     }
     Ok(())
 }

@@ -71,7 +71,7 @@ fn open(options: &Options, images: &Images, place: Inside) -> Result<Open> {
     let ino = match image.fs.resolve(&place.path, true) {
         Ok(ino) => ino,
         Err(uxfs::Error::NotFound) if !directory => {
-            let slot = tree::slot_beyond_links(images, &place)?;
+            let slot = tree::slot_following_links(images, &place)?;
             let mode = S_IFREG | 0o666;
             edit::caller().create(slot.fs(), slot.dir, &slot.name, mode, (0, 0)).map_err(failed)?
         }

@@ -111,7 +111,7 @@ fn touch(options: &Options, images: &Images, place: &Inside, times: Times) -> Re
             return Err(tree::at(place, uxfs::Error::NotFound));
         }
         Err(uxfs::Error::NotFound) => {
-            let slot = tree::slot_beyond_links(images, place)?;
+            let slot = tree::slot_following_links(images, place)?;
             let mode = S_IFREG | 0o666;
             let made = edit::caller().create(slot.fs(), slot.dir, &slot.name, mode, (0, 0));
             made.map_err(|error| slot.failed(error))?

@@ -96,7 +96,7 @@ fn truncate(
         Ok(ino) => ino,
         Err(uxfs::Error::NotFound) if options.no_create => return Ok(()),
         Err(uxfs::Error::NotFound) => {
-            let slot = tree::slot_beyond_links(images, place)?;
+            let slot = tree::slot_following_links(images, place)?;
             if slot.wants_dir {
                 return Err(slot.failed(uxfs::Error::IsDir));
             }

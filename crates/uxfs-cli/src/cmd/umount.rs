@@ -14,7 +14,7 @@ use clap::Args;
 use uxfs_fuse::holders::{self, Named};
 use uxfs_fuse::mounts::{self, Mount};
 use uxfs_fuse::record::{self, Liveness, Process, Record, State};
-use uxfs_fuse::{control, dead};
+use uxfs_fuse::{control, is_disconnected};
 
 use crate::cmd::status;
 use crate::session::{Failure, Result, Session};
@@ -70,7 +70,7 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
     };
     let server = match control::ask(&mount.dir, control::STATUS) {
         Ok(pairs) => Server::new(pairs),
-        Err(error) if dead(&error) => return unmount_dead(dir, &mount),
+        Err(error) if is_disconnected(&error) => return unmount_dead(dir, &mount),
         // Root may not access other users' mounts.
         Err(_) => Server::from_record(&mount),
     };
@@ -82,7 +82,9 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
         && !matches!(error.kind(), std::io::ErrorKind::PermissionDenied)
     {
         // The server can die during the sync.
-        return match dead(&error) || error.kind() == std::io::ErrorKind::ConnectionAborted {
+        return match is_disconnected(&error)
+            || error.kind() == std::io::ErrorKind::ConnectionAborted
+        {
             true => unmount_dead(dir, &mount),
             false => Err(not_written(dir, &mount, &error)),
         };
@@ -110,7 +112,7 @@ fn busy(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
 /// The error for a sync that failed: what is not written, and what to do.
 fn not_written(dir: &Path, mount: &Mount, error: &std::io::Error) -> Failure {
     use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
-    let (why, pairs) = status::why(&mount.dir, error);
+    let (why, pairs) = status::failure_cause(&mount.dir, error);
     let image = mount.source.display();
     if pairs.contains_key("stopped") {
         let text = format!(

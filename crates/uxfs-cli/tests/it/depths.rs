@@ -8,7 +8,6 @@ const DEPTH: u64 = 10_000;
 /// several gigabytes.
 const PEAK: u64 = 256 << 20;
 
-/// Runs a python3 program.
 #[track_caller]
 fn python(fixture: &Fixture, program: &str, args: &str) -> String {
     std::fs::write(fixture.path("program.py"), program).expect("a file is written");

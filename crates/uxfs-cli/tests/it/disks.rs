@@ -22,7 +22,7 @@ fn outside(fixture: &Fixture, name: &str, start: u64, len: u64) -> Vec<u8> {
     all
 }
 
-fn guard(fixture: &Fixture, name: &str, at: u64) {
+fn fill_block(fixture: &Fixture, name: &str, at: u64) {
     let file = fs::OpenOptions::new().write(true).open(fixture.path(name)).unwrap();
     file.write_all_at(&[0xa5; 4096], at).unwrap();
 }
@@ -37,7 +37,7 @@ fn a_gpt_partition_is_made_filled_and_read() {
     disk(&fixture, "d.img", script);
     let (start, len) = (4096 * 512, 81_920 * 512);
     for at in [start - 4096, start + len] {
-        guard(&fixture, "d.img", at);
+        fill_block(&fixture, "d.img", at);
     }
     let before = outside(&fixture, "d.img", start, len);
     fixture.tree();
@@ -247,7 +247,7 @@ fn volumes_grow_and_shrink() {
     fixture
         .uxfs(&["mkfs", "-q", "--unsupported", "-d", "size=64m", "--partition=1", "d.img"])
         .good();
-    guard(&fixture, "d.img", 206_848 * 512);
+    fill_block(&fixture, "d.img", 206_848 * 512);
     let after = outside(&fixture, "d.img", MIB, 100 * MIB);
     assert!(
         fixture

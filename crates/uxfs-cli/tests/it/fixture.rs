@@ -15,9 +15,7 @@ pub(crate) struct Fixture {
 pub(crate) struct Ran {
     /// Exit code; -1 for a signal.
     pub(crate) code: i32,
-    /// Standard output.
     pub(crate) out: String,
-    /// Standard error.
     pub(crate) err: String,
 }
 
@@ -70,7 +68,6 @@ fn run(command: &mut Command, dir: &Path) -> Ran {
 }
 
 impl Fixture {
-    /// An empty directory.
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir();
         Self { dir: dir.unwrap_or_else(|error| panic!("{error}")) }
@@ -94,17 +91,14 @@ impl Fixture {
         self.dir.path().join(name)
     }
 
-    /// Runs the command under test.
     pub(crate) fn uxfs(&self, args: &[&str]) -> Ran {
         run(Command::new(env!("CARGO_BIN_EXE_uxfs")).args(args), self.dir.path())
     }
 
-    /// Runs a program.
     pub(crate) fn run(&self, args: &[&str]) -> Ran {
         run(Command::new(args[0]).args(&args[1..]), self.dir.path())
     }
 
-    /// Runs shell text.
     #[track_caller]
     pub(crate) fn sh(&self, text: &str) -> String {
         run(Command::new("sh").args(["-ec", text]), self.dir.path()).good()

@@ -11,7 +11,7 @@ fn log_bytes(fixture: &Fixture, image: &str) -> u64 {
     value["log_bytes"].as_u64().unwrap_or_else(|| panic!("{text}"))
 }
 
-fn stored(fixture: &Fixture, image: &str) -> u64 {
+fn allocated_bytes(fixture: &Fixture, image: &str) -> u64 {
     std::fs::metadata(fixture.path(image)).unwrap_or_else(|e| panic!("{e}")).blocks() * 512
 }
 
@@ -51,17 +51,20 @@ fn every_way_of_making_a_volume_sets_room_aside_for_its_log() {
     fixture.sh("cp --sparse=always b.img d.img");
     fixture.uxfs(&["mkdir", "d.img:/new"]).good();
     for image in ["a.img", "b.img", "c.img", "d.img"] {
-        let (stored, log) = (stored(&fixture, image), log_bytes(&fixture, image));
+        let (allocated_bytes, log) = (allocated_bytes(&fixture, image), log_bytes(&fixture, image));
         assert!(
-            log >= 4 << 20 && stored >= log,
-            "{image}: {stored} bytes stored, the log has {log}"
+            log >= 4 << 20 && allocated_bytes >= log,
+            "{image}: {allocated_bytes} bytes allocated_bytes, the log has {log}"
         );
     }
     fixture.sh("cp --sparse=always b.img e.img");
     assert!(
-        stored(&fixture, "e.img") < log_bytes(&fixture, "e.img"),
+        allocated_bytes(&fixture, "e.img") < log_bytes(&fixture, "e.img"),
         "a copy has holes in its log"
     );
     fixture.uxfs(&["ls", "e.img"]).good();
-    assert!(stored(&fixture, "e.img") < log_bytes(&fixture, "e.img"), "reading allocates nothing");
+    assert!(
+        allocated_bytes(&fixture, "e.img") < log_bytes(&fixture, "e.img"),
+        "reading allocates nothing"
+    );
 }

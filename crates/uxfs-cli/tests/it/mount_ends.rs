@@ -23,7 +23,6 @@ fn mounted() -> Fixture {
     fixture
 }
 
-/// The server's process ID.
 fn server(fixture: &Fixture) -> u32 {
     let status = fixture.uxfs(&["status", "mnt"]).good();
     let line = status.lines().find(|line| line.trim_start().starts_with("process "));
@@ -67,9 +66,9 @@ fn a_mount_that_cannot_be_announced_is_ended() {
 }
 
 /// Kills the process when dropped.
-struct Held(Child);
+struct KillOnDrop(Child);
 
-impl Drop for Held {
+impl Drop for KillOnDrop {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
@@ -77,14 +76,14 @@ impl Drop for Held {
 }
 
 /// A process in a separate mount namespace, which keeps the mount.
-fn other_namespace(fixture: &Fixture) -> Held {
+fn other_namespace(fixture: &Fixture) -> KillOnDrop {
     let script = leave_mounts(&fixture.path("mnt")) + "echo; exec sleep 1000";
     let mut command = Command::new("unshare");
     command.args(["-m", "--propagation", "private", "sh", "-c", &script]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let mut byte = [0];
     std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut byte).unwrap();
-    Held(child)
+    KillOnDrop(child)
 }
 
 /// A tmpfs of this many MiB that holds an image. Needs root.
@@ -299,7 +298,7 @@ fn umount_waits_until_the_namespace_has_gone() {
 fn umount_names_the_processes_that_use_a_mount() {
     let fixture = mounted();
     let user = Command::new("sleep").arg("1000").current_dir(fixture.path("mnt")).spawn().unwrap();
-    let user = Held(user);
+    let user = KillOnDrop(user);
     let said = fixture.uxfs(&["umount", "mnt"]).bad(1);
     assert!(said.contains(&format!("in use by sleep (process {})", user.0.id())), "{said}");
     fixture.uxfs(&["status", "mnt"]).good();

@@ -23,7 +23,6 @@ fn with_dir() -> Fixture {
     fixture
 }
 
-/// A mount in the foreground.
 fn foreground(fixture: &Fixture) -> Child {
     serve(fixture, "rw")
 }
@@ -211,7 +210,7 @@ fn an_ordinary_user_mounts() {
 const LIMIT: Duration = Duration::from_secs(600);
 
 /// Looks up missing names on a mount until `is_enough`; `false` at the limit.
-fn asked_much(fixture: &Fixture, is_enough: impl Fn() -> bool) -> bool {
+fn look_up_until(fixture: &Fixture, is_enough: impl Fn() -> bool) -> bool {
     let (enough, begun) = (AtomicBool::new(false), Instant::now());
     std::thread::scope(|scope| {
         for asker in 0..2 {
@@ -249,12 +248,12 @@ fn processors_are_kept_awake_only_with_awake() {
         open.filter_map(|fd| std::fs::read_link(fd.path()).ok())
             .any(|file| file == Path::new(DEVICE))
     };
-    // Neither by default nor with noawake.
+    // Not by default, and not with noawake.
     for options in ["rw", "awake,noawake"] {
         let mut server = serve(&fixture, options);
         status_shows("off");
         let (pid, begun) = (server.id(), Instant::now());
-        asked_much(&fixture, || {
+        look_up_until(&fixture, || {
             assert!(!is_held(pid), "held, with {options}");
             begun.elapsed() > Duration::from_millis(500)
         });
@@ -269,10 +268,10 @@ fn processors_are_kept_awake_only_with_awake() {
     let mut server = serve(&fixture, "awake");
     status_shows("on");
     let pid = server.id();
-    assert!(asked_much(&fixture, || is_held(pid)), "never held");
+    assert!(look_up_until(&fixture, || is_held(pid)), "never held");
     let asked = Instant::now();
     while is_held(pid) {
-        assert!(asked.elapsed() < LIMIT, "held, with nobody who asks");
+        assert!(asked.elapsed() < LIMIT, "held without requests");
         std::thread::sleep(Duration::from_millis(5));
     }
     fixture.uxfs(&["umount", "mnt"]).good();

@@ -1,8 +1,8 @@
-//! Runs README's examples unchanged as an ordinary user.
+//! Runs the examples of README and docs/IMAGES.md unchanged as an ordinary user.
 //!
-//! A block marked `<!-- run -->` is a transcript: `$ ` begins a command, and the lines below it are
-//! its standard output. A command without such lines may print anything. All blocks run in one
-//! directory, in order. Root runs them as user 1000, so they cannot depend on privilege.
+//! A block marked `<!-- run -->` is a transcript: `$ ` begins a command, `> ` continues it, and the
+//! lines below it are its standard output. A command without such lines may print anything. All blocks
+//! of a page run in one directory, in order. Root runs them as user 1000, so they cannot depend on privilege.
 
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,12 @@ fn steps(text: &str) -> Vec<Step> {
         for line in block.lines() {
             if let Some(command) = line.strip_prefix("$ ") {
                 steps.push(Step { command: command.to_owned(), output: String::new() });
+                continue;
+            }
+            if let Some(more) = line.strip_prefix('>') {
+                let step = steps.last_mut().unwrap_or_else(|| panic!("no command above: {line}"));
+                step.command.push('\n');
+                step.command.push_str(more.strip_prefix(' ').unwrap_or(more));
             } else {
                 let step = steps.last_mut().unwrap_or_else(|| panic!("no command above: {line}"));
                 step.output.push_str(line);
@@ -110,14 +116,26 @@ impl Drop for Place {
     }
 }
 
-fn readme() -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
+fn page(name: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(name);
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn readme() -> String {
+    page("README.md")
 }
 
 #[test]
 fn the_readmes_examples_work_for_an_ordinary_user() {
     let count = Place::new().follow(&readme()).unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert!(count >= 12, "only {count} commands are run");
+}
+
+#[test]
+fn the_recipes_for_disk_images_work_for_an_ordinary_user() {
+    let _ = uxfs_oracle::program("veritysetup", "cryptsetup-bin");
+    let count =
+        Place::new().follow(&page("docs/IMAGES.md")).unwrap_or_else(|wrong| panic!("{wrong}"));
     assert!(count >= 12, "only {count} commands are run");
 }
 
@@ -144,6 +162,8 @@ fn wrong_examples_are_found() {
         let wrong = place.follow(&block(lines)).expect_err(lines);
         assert!(wrong.contains(said), "{lines}: {wrong}");
     }
+    let lines = block("$ cat <<'END'\n> one\n>\n> END\none\n\n$ true");
+    assert_eq!(place.follow(&lines), Ok(2));
     let right = block("$ echo one\none\n$ uxfs --version");
     assert_eq!(place.follow(&right), Ok(2));
     assert_eq!(place.follow(&right.replace("<!-- run -->\n", "")), Ok(0));

@@ -9,7 +9,7 @@ use crate::fixture::Fixture;
 type Letters = BTreeMap<char, String>;
 
 /// Commands and the programs they are modelled on. Other commands have no model.
-const MODELS: [(&str, &str); 34] = [
+const MODELS: [(&str, &str); 35] = [
     ("mkfs", "mkfs.xfs --help"),
     ("import", "mkfs.xfs --help"),
     ("ls", "ls --help"),
@@ -44,13 +44,14 @@ const MODELS: [(&str, &str); 34] = [
     ("mount", "mount --help"),
     ("umount", "umount --help"),
     ("check", "xfs_repair --help"),
+    ("relabel", "setfiles -h"),
 ];
 
 /// Letters that mean the same in every command whose model leaves them free.
 const OWN: [(char, &str); 4] = [('h', "help"), ('o', "options"), ('q', "quiet"), ('v', "verbose")];
 
 /// Exceptions: letters whose meaning differs from the model or from [`OWN`], and the reason.
-const EXCEPTIONS: [(&str, char, &str); 5] = [
+const EXCEPTIONS: [(&str, char, &str); 7] = [
     (
         "mount",
         'f',
@@ -61,6 +62,8 @@ const EXCEPTIONS: [(&str, char, &str); 5] = [
         'o',
         "a file to write is -o FILE to everybody; the volume's options have no letter here",
     ),
+    ("disk build", 'o', "a file to write is -o FILE to everybody; there is no volume to open"),
+    ("disk build", 'f', "makes a new image in place of an old one, as mkfs and import"),
     ("fallocate", 'u', "util-linux has no way to unshare; xfs_io's is the command funshare"),
     ("extsize", 's', "xfs_io takes the size as an operand; truncate's letter"),
     ("cowextsize", 's', "xfs_io takes the size as an operand; truncate's letter"),

@@ -4,7 +4,7 @@ use crate::fixture::Fixture;
 
 /// Runs a line on the host and on the image and compares the results. `P` marks the paths.
 #[track_caller]
-fn same(fixture: &Fixture, line: &str, real: &str) {
+fn compare(fixture: &Fixture, line: &str, real: &str) {
     let ours = fixture.bash(&line.replace('P', "a.img:/t/").replace('H', "t/"));
     let theirs = fixture.bash(&format!("cd t; {real}"));
     assert_eq!(ours.code == 0, theirs.code == 0, "{line}: {ours:?}\n{real}: {theirs:?}");
@@ -43,7 +43,7 @@ fn a_slash_at_the_end_asks_for_a_directory() {
         ("uxfs cat Pfile/", "cat file/"),
         ("uxfs stat Pfile/ >/dev/null", "stat file/ >/dev/null"),
     ] {
-        same(&fixture, line, real);
+        compare(&fixture, line, real);
     }
     assert_eq!(
         fixture.uxfs(&["ls", "-R", "a.img:/t"]).good().replace("a.img:/t", "t"),

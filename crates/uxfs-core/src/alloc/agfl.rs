@@ -64,8 +64,7 @@ pub(super) fn push(tx: &mut Tx<'_>, ag: AgNo, block: AgBlock) -> Result<()> {
         return Err(list.corrupt(Check::FreeList, "the free list is full"));
     }
     let slot = (agf.fllast.get() + 1) % slots;
-    let at = agfl::slot_offset(slot);
-    tx.edit(&list, at..at + 4).copy_from_slice(&block.0.to_be_bytes());
+    tx.set(&list, agfl::slot_at(slot), block);
     tx.edit_agf(ag, |agf| {
         agf.fllast.set(slot);
         agf.flcount.set(agf.flcount.get() + 1);

@@ -17,7 +17,7 @@ mod refcount;
 mod rmap;
 pub(crate) mod staging;
 
-use uxfs_format::btree::Rmap;
+use uxfs_format::btree::{Rmap, RmapKey};
 use uxfs_format::inode::Fork;
 use uxfs_format::{AgBlock, AgNo, Check, Extent, Ino};
 
@@ -28,7 +28,7 @@ pub(crate) use extent::{Want, free as free_extent, take as take_extent};
 pub use owner::Owner;
 pub(crate) use refcount::{shared_at, shared_run};
 
-use crate::btree::{Cursor, Env, RmapKey, RmapTree};
+use crate::btree::{Cursor, Env, RmapTree};
 use crate::deferred::{Deferred, FreedOwner, RefcountChange, RmapChange};
 use crate::error::Result;
 use crate::mount::Counters;

@@ -4,10 +4,10 @@
 //!    record.
 //! 2. Records of different owners overlap only where files share blocks.
 
-use uxfs_format::btree::Rmap;
+use uxfs_format::btree::{Rmap, RmapKey};
 use uxfs_format::{AgBlock, AgNo, Check};
 
-use crate::btree::{Cursor, Env, RmapKey, RmapTree, Tree};
+use crate::btree::{Cursor, Env, RmapTree, Tree};
 use crate::error::Result;
 use crate::tx::Tx;
 

@@ -25,7 +25,8 @@ mod tree;
 
 use core::ops::ControlFlow;
 
-use uxfs_format::attr::{self as layout, AttrFlags, MAX_NAME, MAX_VALUE, PARENT_VALUE_LEN, leaf};
+use uxfs_format::attr::{self as layout, AttrFlags, MAX_NAME, MAX_VALUE, PARENT_VALUE_LEN};
+use uxfs_format::attr::{leaf, parent_value};
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Check, FileBlock, Geometry, Ino};
@@ -231,14 +232,6 @@ fn remove_key(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> Result<bool> {
         Form::Short => Ok(short::remove(tx, slot, key)),
         Form::Tree => tree::remove(tx, slot, key),
     }
-}
-
-/// The encoded value of a parent pointer.
-fn parent_value(parent: Ino, generation: u32) -> [u8; PARENT_VALUE_LEN] {
-    let mut value = [0; PARENT_VALUE_LEN];
-    value[..8].copy_from_slice(&parent.0.to_be_bytes());
-    value[8..].copy_from_slice(&generation.to_be_bytes());
-    value
 }
 
 /// Does the inode have this parent pointer?

@@ -6,6 +6,7 @@
 //!    attribute, unless the data fork cannot simply take its space: a btree root would have to be laid
 //!    out again, and a link target that has moved out would have to move back.
 
+use uxfs_format::btree::{ROOT_HEADER_LEN, ROOT_NUMRECS};
 use uxfs_format::inode::{Fork, ForkFormat, S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use uxfs_format::{Check, Geometry};
 
@@ -37,7 +38,7 @@ fn lowest(inode: &InodeState) -> usize {
         ForkFormat::Dev => return DEVICE,
         ForkFormat::Local => usize::try_from(core.size).unwrap_or(usize::MAX),
         ForkFormat::Extents => usize::try_from(core.nextents).unwrap_or(usize::MAX / 16) * 16,
-        ForkFormat::Btree => 4 + 16 * usize::from(u16::from_be_bytes([fork[2], fork[3]])),
+        ForkFormat::Btree => ROOT_HEADER_LEN + 16 * usize::from(ROOT_NUMRECS.get(fork)),
     };
     bytes.div_ceil(8).max(DATA_MIN)
 }

@@ -162,13 +162,13 @@ pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> Result<
         removed |= take_out(tx, slot, found)?;
     }
     if removed {
-        settle(tx, slot)?;
+        shrink_fork(tx, slot)?;
     }
     Ok(removed)
 }
 
 /// After a removal: removes an empty fork, or moves the rest back into the inode if it fits.
-fn settle(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
+fn shrink_fork(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
     let fs = tx.fs();
     let Some(buf) = super::single_leaf(fs, tx.inode(slot))? else { return Ok(()) };
     if Header::decode(&buf.read()).count > 0 || fs.geo.has_parent() {

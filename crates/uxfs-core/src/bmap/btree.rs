@@ -1,6 +1,7 @@
 //! The extent btree of a fork (bmbt): its root lies in the inode, its blocks anywhere on the volume.
 
-use uxfs_format::btree::TreeKind;
+use uxfs_format::btree::{ROOT_LEVEL, TreeKind};
+use uxfs_format::bytes::Field;
 use uxfs_format::extent::{Extent, RECORD_LEN};
 use uxfs_format::inode::Fork;
 use uxfs_format::verify::Owner;
@@ -12,6 +13,9 @@ use crate::buf::BufRef;
 use crate::error::{Error, Result};
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
+
+/// A key in a node: the first offset in the fork that the child maps.
+const KEY: Field<u64> = Field::at(0);
 
 /// The extent tree of a fork.
 #[derive(Clone, Copy)]
@@ -52,25 +56,24 @@ impl Tree for Bmbt {
     }
 
     fn read_key(raw: &[u8]) -> u64 {
-        raw[..8].iter().fold(0, |n, b| n << 8 | u64::from(*b))
+        KEY.get(raw)
     }
 
     fn write_key(key: &u64, raw: &mut [u8]) {
-        raw[..8].copy_from_slice(&key.to_be_bytes());
+        KEY.set(raw, *key);
     }
 
     fn root(&self, env: Env<'_, '_>) -> Root {
         let root = env.inode(self.slot).fork(self.fork);
         // A fork in btree format is never shorter than its header: the inode core's check ensures
         // it.
-        let level = root.first_chunk::<2>().map_or(0, |b| u16::from_be_bytes(*b));
-        Root::Fork(self.fork, level.into())
+        Root::Fork(self.fork, ROOT_LEVEL.get(root).into())
     }
 
     fn set_root(&self, tx: &mut Tx<'_>, _block: u64, levels: usize) {
         if let Some(slot) = self.slot {
             let level = (levels - 1) as u16;
-            tx.fork_mut(slot, self.fork)[..2].copy_from_slice(&level.to_be_bytes());
+            ROOT_LEVEL.set(tx.fork_mut(slot, self.fork), level);
         }
     }
 

@@ -1,21 +1,21 @@
 //! Moving a fork's records between the inode and a btree.
 
-use uxfs_format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET, TreeKind};
+use uxfs_format::btree::{BmapNode, LEVEL, NUMRECS, ROOT_LEVEL, ROOT_NUMRECS, TreeKind};
 use uxfs_format::extent::RECORD_LEN;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::{BufKind, Owner};
-use uxfs_format::{Check, Extent, FsBlock};
+use uxfs_format::{Check, Extent, FileBlock, FsBlock};
 
 use super::btree::Bmbt;
 use super::records::List;
 use crate::alloc::{self, Goal};
-use crate::btree::{Cursor, Env, ROOT_HEADER, Tree, root_max};
+use crate::btree::{Cursor, Env, Tree};
 use crate::buf::{BufRef, Piece, Pieces};
 use crate::error::Result;
 use crate::tx::{InodeSlot, Tx};
 
 /// Key and pointer of a root entry.
-type RootEntry = (u64, u64);
+type RootEntry = (FileBlock, FsBlock);
 
 /// Fits the data fork into a literal area of `room` bytes: moves extent records that no longer fit
 /// into a btree, moves records that now fit back, or lays out a btree's root for the new length.
@@ -31,12 +31,12 @@ pub fn fit(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, room: usize) -> Result<
         ForkFormat::Btree => {
             let (level, mut entries) = read_root(inode.fork(fork));
             let mut level = level;
-            if entries.len() > root_max(room) {
+            if entries.len() > BmapNode::root(room).max() {
                 let near = entries[0].1;
                 let (buf, fsb) = new_block(tx, slot, fork, level, near)?;
                 let bytes: Vec<RootEntry> = core::mem::take(&mut entries);
                 fill_node(tx, &buf, &bytes);
-                entries = vec![(bytes[0].0, fsb.0)];
+                entries = vec![(bytes[0].0, fsb)];
                 level += 1;
             }
             write_root(tx, slot, fork, room, level, &entries);
@@ -47,15 +47,8 @@ pub fn fit(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, room: usize) -> Result<
 }
 
 fn read_root(root: &[u8]) -> (u16, Vec<RootEntry>) {
-    let be = |raw: &[u8]| raw.iter().fold(0u64, |n, b| n << 8 | u64::from(*b));
-    let max = root_max(root.len());
-    let num = (be(&root[2..4]) as usize).min(max);
-    let ptrs = ROOT_HEADER + 8 * max;
-    let entry = |i: usize| {
-        let key = ROOT_HEADER + 8 * i;
-        (be(&root[key..key + 8]), be(&root[ptrs + 8 * i..ptrs + 8 * i + 8]))
-    };
-    (be(&root[..2]) as u16, (0..num).map(entry).collect())
+    let entries = BmapNode::root(root.len()).entries(root, ROOT_NUMRECS.get(root).into());
+    (ROOT_LEVEL.get(root), entries.collect())
 }
 
 fn write_root(
@@ -69,15 +62,10 @@ fn write_root(
     // A growing fork does not have its new length yet, so write through the inode's whole literal
     // area.
     let bytes = tx.literal_mut(slot, fork, room);
-    let ptrs = ROOT_HEADER + 8 * root_max(room);
     bytes.fill(0);
-    bytes[..2].copy_from_slice(&level.to_be_bytes());
-    bytes[2..4].copy_from_slice(&(entries.len() as u16).to_be_bytes());
-    for (i, (key, ptr)) in entries.iter().enumerate() {
-        let at = ROOT_HEADER + 8 * i;
-        bytes[at..at + 8].copy_from_slice(&key.to_be_bytes());
-        bytes[ptrs + 8 * i..ptrs + 8 * i + 8].copy_from_slice(&ptr.to_be_bytes());
-    }
+    ROOT_LEVEL.set(bytes, level);
+    ROOT_NUMRECS.set(bytes, entries.len() as u16);
+    BmapNode::root(room).put_entries(bytes, entries);
 }
 
 fn new_block(
@@ -85,10 +73,9 @@ fn new_block(
     slot: InodeSlot,
     fork: Fork,
     level: u16,
-    near: u64,
+    near: FsBlock,
 ) -> Result<(BufRef, FsBlock)> {
     let ino = tx.inode(slot).ino;
-    let near = FsBlock(near);
     let goal = if tx.fs().geo.fsb_valid(near, 1) { near } else { tx.fs().inode_goal(ino) };
     let owner = alloc::Owner::Bmbt { ino, fork };
     let (fsb, _) = alloc::alloc_anywhere(tx, Goal::Near(goal), 1, 1, owner)?;
@@ -98,48 +85,38 @@ fn new_block(
     let kind = BufKind::Btree(TreeKind::Bmap);
     let buf = tx.make_buf(Pieces::from_buf([piece]), kind);
     crate::tx::label(tx, &buf, kind, ino.0);
-    let header = TreeKind::Bmap.header();
-    let mut bytes = tx.edit(&buf, 0..header.len);
-    bytes[..4].copy_from_slice(&TreeKind::Bmap.magic().to_be_bytes());
-    bytes[LEVEL_OFFSET..LEVEL_OFFSET + 2].copy_from_slice(&level.to_be_bytes());
-    bytes[header.leftsib..header.rightsib + header.ptr_len].fill(0xff);
-    drop(bytes);
+    let header = 0..TreeKind::Bmap.header().len;
+    TreeKind::Bmap.put_header(&mut tx.edit(&buf, header), level);
     Ok((buf, fsb))
 }
 
 fn fill_node(tx: &mut Tx<'_>, buf: &BufRef, entries: &[RootEntry]) {
     let mut bytes = tx.edit_all(buf);
-    let header = TreeKind::Bmap.header().len;
-    let ptrs = header + 8 * TreeKind::Bmap.max_node(bytes.len());
-    let count = (entries.len() as u16).to_be_bytes();
-    bytes[NUMRECS_OFFSET..NUMRECS_OFFSET + 2].copy_from_slice(&count);
-    for (i, (key, ptr)) in entries.iter().enumerate() {
-        bytes[header + 8 * i..header + 8 * i + 8].copy_from_slice(&key.to_be_bytes());
-        bytes[ptrs + 8 * i..ptrs + 8 * i + 8].copy_from_slice(&ptr.to_be_bytes());
-    }
+    NUMRECS.set(&mut bytes, entries.len() as u16);
+    BmapNode::block(bytes.len()).put_entries(&mut bytes, entries);
 }
 
 /// Moves the records of a fork in extents form into the first block of a btree whose root takes
 /// `room` bytes.
 pub(super) fn to_btree(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork, room: usize) -> Result<()> {
-    if root_max(room) == 0 {
+    if BmapNode::root(room).max() == 0 {
         let problem = format!("{fork:?} fork of {room} bytes has no room for a btree's root");
         return Err(tx.inode(slot).corrupt(Check::Size, problem));
     }
     let list = List::of(tx.inode(slot), fork);
     let records: Vec<Extent> = (0..list.len()).filter_map(|i| list.get(i)).collect();
-    let (near, first) = records.first().map_or((u64::MAX, 0), |r| (r.start.0, r.offset.0));
+    let first = records.first();
+    let (near, first) = first.map_or((FsBlock::NULL, FileBlock(0)), |r| (r.start, r.offset));
     let (buf, fsb) = new_block(tx, slot, fork, 0, near)?;
     let mut bytes = tx.edit_all(&buf);
     let header = TreeKind::Bmap.header().len;
-    let count = (records.len() as u16).to_be_bytes();
-    bytes[NUMRECS_OFFSET..NUMRECS_OFFSET + 2].copy_from_slice(&count);
+    NUMRECS.set(&mut bytes, records.len() as u16);
     for (i, record) in records.iter().enumerate() {
         let at = header + i * RECORD_LEN;
         bytes[at..at + RECORD_LEN].copy_from_slice(&record.pack());
     }
     drop(bytes);
-    write_root(tx, slot, fork, room, 1, &[(first, fsb.0)]);
+    write_root(tx, slot, fork, room, 1, &[(first, fsb)]);
     tx.core_mut(slot).set_fork_format(fork, ForkFormat::Btree);
     Ok(())
 }
@@ -169,7 +146,7 @@ pub(super) fn to_extents_if_fitting(tx: &mut Tx<'_>, slot: InodeSlot, fork: Fork
     }
     let (level, entries) = read_root(tx.inode(slot).fork(fork));
     for (_, block) in entries {
-        free_below(tx, &tree, block, level.saturating_sub(1))?;
+        free_below(tx, &tree, block.0, level.saturating_sub(1))?;
     }
     let bytes = tx.fork_mut(slot, fork);
     bytes.fill(0);
@@ -186,25 +163,18 @@ fn free_below(tx: &mut Tx<'_>, tree: &Bmbt, block: u64, level: u16) -> Result<()
     let owner: Owner = tree.owner(Env::Tx(tx));
     let kinds = [BufKind::Btree(TreeKind::Bmap)];
     let buf = tx.fs().bufs.get(daddr, tx.fs().geo.block_size, &kinds, owner)?;
-    let seen = buf.u16(LEVEL_OFFSET);
+    let seen = buf.get(LEVEL);
     if seen != level {
         return Err(buf.corrupt(Check::Level, format!("is at level {seen}, not {level}")));
     }
     if level > 0 {
-        let children: Vec<u64> = {
+        let children: Vec<FsBlock> = {
             let bytes = buf.read();
-            let ptrs = TreeKind::Bmap.header().len + 8 * TreeKind::Bmap.max_node(bytes.len());
-            let num =
-                usize::from(u16::from_be_bytes([bytes[NUMRECS_OFFSET], bytes[NUMRECS_OFFSET + 1]]));
-            let ptr = |i: usize| {
-                bytes[ptrs + 8 * i..ptrs + 8 * i + 8]
-                    .iter()
-                    .fold(0u64, |n, b| n << 8 | u64::from(*b))
-            };
-            (0..num).map(ptr).collect()
+            let entries = BmapNode::block(bytes.len()).entries(&bytes, NUMRECS.get(&bytes).into());
+            entries.map(|(_, child)| child).collect()
         };
         for child in children {
-            free_below(tx, tree, child, level - 1)?;
+            free_below(tx, tree, child.0, level - 1)?;
         }
     }
     tree.free(tx, &buf)

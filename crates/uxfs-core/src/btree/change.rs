@@ -1,7 +1,7 @@
 //! Changing a tree: update, insert, delete.
 
 use uxfs_format::Check;
-use uxfs_format::btree::{LEVEL_OFFSET, MAGIC_OFFSET, MAX_LEVELS};
+use uxfs_format::btree::{self, MAX_LEVELS};
 use uxfs_format::verify::{BufKind, Owner};
 
 use super::cursor::{Cursor, Level, damaged, read_block};
@@ -521,32 +521,15 @@ pub(super) fn new_block<T: Tree>(
         owner => ag_of(owner).0.into(),
     };
     crate::tx::label(tx, &buf, kind, owner);
-    let header = T::KIND.header();
-    let mut bytes = tx.edit(&buf, 0..header.len);
-    bytes[MAGIC_OFFSET..4].copy_from_slice(&T::KIND.magic().to_be_bytes());
-    bytes[LEVEL_OFFSET..6].copy_from_slice(&(level as u16).to_be_bytes());
-    bytes[header.leftsib..header.rightsib + header.ptr_len].fill(0xff);
-    drop(bytes);
+    let header = 0..T::KIND.header().len;
+    T::KIND.put_header(&mut tx.edit(&buf, header), level as u16);
     Ok((buf, block))
 }
 
-fn sibling_at<T: Tree>(left: bool) -> core::ops::Range<usize> {
-    let header = T::KIND.header();
-    let at = if left { header.leftsib } else { header.rightsib };
-    at..at + header.ptr_len
-}
-
 pub(super) fn sibling_number<T: Tree>(buf: &BufRef, left: bool) -> Option<u64> {
-    let content = buf.read();
-    let raw = &content[sibling_at::<T>(left)];
-    if raw.iter().all(|b| *b == 0xff) {
-        return None;
-    }
-    Some(raw.iter().fold(0, |n, b| n << 8 | u64::from(*b)))
+    btree::sibling(&buf.read()[T::KIND.header().sibling(left)])
 }
 
 fn set_sibling<T: Tree>(tx: &mut Tx<'_>, buf: &BufRef, left: bool, block: Option<u64>) {
-    let mut raw = tx.edit(buf, sibling_at::<T>(left));
-    let skip = 8 - raw.len();
-    raw.copy_from_slice(&block.unwrap_or(u64::MAX).to_be_bytes()[skip..]);
+    btree::put_sibling(&mut tx.edit(buf, T::KIND.header().sibling(left)), block);
 }

@@ -37,7 +37,7 @@ impl<T: Tree> Cursor<T> {
             let below = search(s.num(b), |i| T::read_key(&b[s.entries(i..i + 1)]) < *key);
             below.saturating_sub(1)
         })?;
-        cursor.settle(env, tree)?;
+        cursor.leave_leaf_end(env, tree)?;
         Ok(cursor)
     }
 
@@ -176,7 +176,7 @@ impl<T: Tree> Cursor<T> {
     }
 
     /// Moves from past the end of a leaf to the next leaf, if there is one.
-    fn settle(&mut self, env: Env<'_, '_>, tree: &T) -> Result<()> {
+    fn leave_leaf_end(&mut self, env: Env<'_, '_>, tree: &T) -> Result<()> {
         let leaf = &self.path[0];
         if leaf.index >= leaf.node.num(env, tree, 0) {
             self.step_leaf(env, tree, true)?;

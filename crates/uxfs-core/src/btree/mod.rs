@@ -27,7 +27,6 @@ mod tree;
 pub use cursor::Cursor;
 pub use short::{
     AgKind, AgTree, BlockSource, Bno, BnoTree, Cnt, CntTree, FinoKind, FinoTree, InoKind, InoTree,
-    RefcountKind, RefcountTree, RmapKey, RmapKind, RmapTree,
+    RefcountKind, RefcountTree, RmapKind, RmapTree,
 };
 pub use tree::{Env, Root, Tree};
-pub(crate) use tree::{ROOT_HEADER, root_max};

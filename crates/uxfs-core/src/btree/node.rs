@@ -2,10 +2,10 @@
 
 use core::ops::Range;
 
-use uxfs_format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET};
+use uxfs_format::btree::{self, LEVEL, NUMRECS, ROOT_HEADER_LEN, ROOT_NUMRECS, TreeKind};
+use uxfs_format::bytes::Field;
 
 use super::tree::{Env, Tree};
-use super::tree::{ROOT_HEADER, root_max};
 use crate::buf::BufRef;
 use crate::tx::Tx;
 
@@ -22,7 +22,7 @@ pub(super) enum Node {
 #[derive(Clone, Copy)]
 pub(super) struct Shape {
     header: usize,
-    numrecs_at: usize,
+    numrecs: Field<u16>,
     /// Maximum number of entries.
     pub(super) max: usize,
     /// Minimum number of entries, except in the root.
@@ -36,14 +36,14 @@ pub(super) struct Shape {
 impl Shape {
     pub(super) fn of<T: Tree>(node: &Node, level: usize, len: usize) -> Self {
         let header = T::KIND.header();
-        let (head, numrecs_at, max) = match node {
-            Node::Block(_) if level == 0 => (header.len, NUMRECS_OFFSET, T::KIND.max_leaf(len)),
-            Node::Block(_) => (header.len, NUMRECS_OFFSET, T::KIND.max_node(len)),
-            Node::Fork => (ROOT_HEADER, 2, root_max(len)),
+        let (head, numrecs, max) = match node {
+            Node::Block(_) if level == 0 => (header.len, NUMRECS, T::KIND.max_leaf(len)),
+            Node::Block(_) => (header.len, NUMRECS, T::KIND.max_node(len)),
+            Node::Fork => (ROOT_HEADER_LEN, ROOT_NUMRECS, TreeKind::max_bmap_root(len)),
         };
         Self {
             header: head,
-            numrecs_at,
+            numrecs,
             max,
             min: max / 2,
             rec_len: T::KIND.rec_len(),
@@ -66,11 +66,11 @@ impl Shape {
     }
 
     pub(super) fn num(&self, bytes: &[u8]) -> usize {
-        usize::from(u16::from_be_bytes([bytes[self.numrecs_at], bytes[self.numrecs_at + 1]]))
+        self.numrecs.get(bytes).into()
     }
 
     pub(super) fn ptr(&self, bytes: &[u8], index: usize) -> u64 {
-        bytes[self.ptrs(index..index + 1)].iter().fold(0, |n, b| n << 8 | u64::from(*b))
+        btree::ptr(&bytes[self.ptrs(index..index + 1)])
     }
 }
 
@@ -138,8 +138,7 @@ impl Node {
 
     pub(super) fn set_num<T: Tree>(&self, tx: &mut Tx<'_>, tree: &T, shape: &Shape, num: usize) {
         debug_assert!(num <= shape.max);
-        let at = shape.numrecs_at;
-        self.edit(tx, tree, at..at + 2, |b| b.copy_from_slice(&(num as u16).to_be_bytes()));
+        self.edit(tx, tree, shape.numrecs.range(), |b| Field::at(0).set(b, num as u16));
     }
 
     /// Makes space for `count` entries at `at` by moving the entries after it. Does not change the
@@ -204,10 +203,7 @@ impl Node {
             b.copy_from_slice(&entry.bytes[..len]);
         });
         if !shape.leaf {
-            self.edit(tx, tree, shape.ptrs(at..at + 1), |b| {
-                let skip = 8 - b.len();
-                b.copy_from_slice(&entry.ptr.to_be_bytes()[skip..]);
-            });
+            self.edit(tx, tree, shape.ptrs(at..at + 1), |b| btree::put_ptr(b, entry.ptr));
         }
     }
 
@@ -245,5 +241,5 @@ fn fork_bytes<'a, T: Tree>(env: Env<'a, '_>, tree: &T) -> &'a [u8] {
 
 /// The level that a block's header states.
 pub(super) fn level_of(bytes: &[u8]) -> usize {
-    usize::from(u16::from_be_bytes([bytes[LEVEL_OFFSET], bytes[LEVEL_OFFSET + 1]]))
+    LEVEL.get(bytes).into()
 }

@@ -4,10 +4,10 @@
 use core::marker::PhantomData;
 
 use uxfs_format::btree::{
-    FreeExtent, InodeChunk, REFCOUNT_COW_FLAG, Refcount, Rmap, RmapOwner, TreeKind,
+    FreeExtent, InodeChunk, Refcount, Rmap, RmapKey, RmapOwner, START, TreeKind,
 };
 use uxfs_format::verify::{BufKind, Owner};
-use uxfs_format::{AgBlock, AgIno, AgNo, Check, Daddr, Place};
+use uxfs_format::{AgBlock, AgNo, Check, Daddr, Place};
 
 use super::tree::{Env, Root, Tree};
 use crate::buf::BufRef;
@@ -57,26 +57,6 @@ pub trait AgKind {
     fn write_key(key: &Self::Key, raw: &mut [u8]);
 }
 
-fn be16(raw: &[u8], at: usize) -> u16 {
-    u16::from_be_bytes([raw[at], raw[at + 1]])
-}
-
-fn be32(raw: &[u8], at: usize) -> u32 {
-    u32::from_be_bytes([raw[at], raw[at + 1], raw[at + 2], raw[at + 3]])
-}
-
-fn be64(raw: &[u8], at: usize) -> u64 {
-    u64::from(be32(raw, at)) << 32 | u64::from(be32(raw, at + 4))
-}
-
-fn put32(raw: &mut [u8], at: usize, value: u32) {
-    raw[at..at + 4].copy_from_slice(&value.to_be_bytes());
-}
-
-fn put64(raw: &mut [u8], at: usize, value: u64) {
-    raw[at..at + 8].copy_from_slice(&value.to_be_bytes());
-}
-
 /// Free space by block number.
 pub struct Bno;
 /// Free space by length.
@@ -103,15 +83,6 @@ pub type RmapTree = AgTree<RmapKind>;
 /// The tree of reference counts.
 pub type RefcountTree = AgTree<RefcountKind>;
 
-fn read_free(raw: &[u8]) -> FreeExtent {
-    FreeExtent { start: AgBlock(be32(raw, 0)), len: be32(raw, 4) }
-}
-
-fn write_free(rec: &FreeExtent, raw: &mut [u8]) {
-    put32(raw, 0, rec.start.0);
-    put32(raw, 4, rec.len);
-}
-
 impl AgKind for Bno {
     type Rec = FreeExtent;
     /// Start, then length. Ordering never needs the length, but nodes store it.
@@ -120,20 +91,19 @@ impl AgKind for Bno {
     const OWNER: RmapOwner = RmapOwner::AG;
 
     fn read_rec(raw: &[u8]) -> FreeExtent {
-        read_free(raw)
+        FreeExtent::decode(raw)
     }
     fn write_rec(rec: &FreeExtent, raw: &mut [u8]) {
-        write_free(rec, raw);
+        rec.encode(raw);
     }
     fn key(rec: &FreeExtent) -> Self::Key {
         (rec.start.0, rec.len)
     }
     fn read_key(raw: &[u8]) -> Self::Key {
-        (be32(raw, 0), be32(raw, 4))
+        Self::key(&FreeExtent::decode(raw))
     }
     fn write_key(key: &Self::Key, raw: &mut [u8]) {
-        put32(raw, 0, key.0);
-        put32(raw, 4, key.1);
+        FreeExtent { start: AgBlock(key.0), len: key.1 }.encode(raw);
     }
 }
 
@@ -145,39 +115,20 @@ impl AgKind for Cnt {
     const OWNER: RmapOwner = RmapOwner::AG;
 
     fn read_rec(raw: &[u8]) -> FreeExtent {
-        read_free(raw)
+        FreeExtent::decode(raw)
     }
     fn write_rec(rec: &FreeExtent, raw: &mut [u8]) {
-        write_free(rec, raw);
+        rec.encode(raw);
     }
     fn key(rec: &FreeExtent) -> Self::Key {
         (rec.len, rec.start.0)
     }
     fn read_key(raw: &[u8]) -> Self::Key {
-        (be32(raw, 4), be32(raw, 0))
+        Self::key(&FreeExtent::decode(raw))
     }
     fn write_key(key: &Self::Key, raw: &mut [u8]) {
-        put32(raw, 0, key.1);
-        put32(raw, 4, key.0);
+        FreeExtent { start: AgBlock(key.1), len: key.0 }.encode(raw);
     }
-}
-
-fn read_chunk(raw: &[u8]) -> InodeChunk {
-    InodeChunk {
-        start: AgIno(be32(raw, 0)),
-        holemask: be16(raw, 4),
-        count: raw[6],
-        freecount: raw[7],
-        free: be64(raw, 8),
-    }
-}
-
-fn write_chunk(rec: &InodeChunk, raw: &mut [u8]) {
-    put32(raw, 0, rec.start.0);
-    raw[4..6].copy_from_slice(&rec.holemask.to_be_bytes());
-    raw[6] = rec.count;
-    raw[7] = rec.freecount;
-    put64(raw, 8, rec.free);
 }
 
 macro_rules! chunk_tree {
@@ -189,19 +140,19 @@ macro_rules! chunk_tree {
             const OWNER: RmapOwner = RmapOwner::INOBT;
 
             fn read_rec(raw: &[u8]) -> InodeChunk {
-                read_chunk(raw)
+                InodeChunk::decode(raw)
             }
             fn write_rec(rec: &InodeChunk, raw: &mut [u8]) {
-                write_chunk(rec, raw);
+                rec.encode(raw);
             }
             fn key(rec: &InodeChunk) -> u32 {
                 rec.start.0
             }
             fn read_key(raw: &[u8]) -> u32 {
-                be32(raw, 0)
+                START.get(raw)
             }
             fn write_key(key: &u32, raw: &mut [u8]) {
-                put32(raw, 0, *key);
+                START.set(raw, *key);
             }
         }
     };
@@ -209,29 +160,6 @@ macro_rules! chunk_tree {
 
 chunk_tree!(InoKind, TreeKind::Ino);
 chunk_tree!(FinoKind, TreeKind::FreeIno);
-
-/// Key of reverse mappings: block, owner, and offset with its flags except "unwritten".
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RmapKey {
-    /// Block.
-    pub block: AgBlock,
-    /// Owner.
-    pub owner: RmapOwner,
-    /// Packed offset.
-    pub offset: u64,
-}
-
-impl RmapKey {
-    /// The lowest key of mappings that start at `block`.
-    pub fn at(block: AgBlock) -> Self {
-        Self { block, owner: RmapOwner(0), offset: 0 }
-    }
-
-    /// The highest key of mappings that start at `block`.
-    pub fn last_at(block: AgBlock) -> Self {
-        Self { block, owner: RmapOwner(u64::MAX), offset: u64::MAX }
-    }
-}
 
 impl AgKind for RmapKind {
     type Rec = Rmap;
@@ -241,20 +169,10 @@ impl AgKind for RmapKind {
     const OWNER: RmapOwner = RmapOwner::AG;
 
     fn read_rec(raw: &[u8]) -> Rmap {
-        let mut rec = Rmap {
-            start: AgBlock(be32(raw, 0)),
-            len: be32(raw, 4),
-            owner: RmapOwner(be64(raw, 8)),
-            ..Rmap::default()
-        };
-        rec.set_packed_offset(be64(raw, 16));
-        rec
+        Rmap::decode(raw)
     }
     fn write_rec(rec: &Rmap, raw: &mut [u8]) {
-        put32(raw, 0, rec.start.0);
-        put32(raw, 4, rec.len);
-        put64(raw, 8, rec.owner.0);
-        put64(raw, 16, rec.packed_offset());
+        rec.encode(raw);
     }
     fn key(rec: &Rmap) -> RmapKey {
         RmapKey { block: rec.start, owner: rec.owner, offset: rec.key_offset() }
@@ -269,16 +187,10 @@ impl AgKind for RmapKind {
         }
     }
     fn read_key(raw: &[u8]) -> RmapKey {
-        RmapKey {
-            block: AgBlock(be32(raw, 0)),
-            owner: RmapOwner(be64(raw, 4)),
-            offset: be64(raw, 12),
-        }
+        RmapKey::decode(raw)
     }
     fn write_key(key: &RmapKey, raw: &mut [u8]) {
-        put32(raw, 0, key.block.0);
-        put64(raw, 4, key.owner.0);
-        put64(raw, 12, key.offset);
+        key.encode(raw);
     }
 }
 
@@ -290,27 +202,19 @@ impl AgKind for RefcountKind {
     const OWNER: RmapOwner = RmapOwner::REFC;
 
     fn read_rec(raw: &[u8]) -> Refcount {
-        let start = be32(raw, 0);
-        Refcount {
-            start: AgBlock(start & !REFCOUNT_COW_FLAG),
-            len: be32(raw, 4),
-            count: be32(raw, 8),
-            cow: start & REFCOUNT_COW_FLAG != 0,
-        }
+        Refcount::decode(raw)
     }
     fn write_rec(rec: &Refcount, raw: &mut [u8]) {
-        put32(raw, 0, Self::key(rec));
-        put32(raw, 4, rec.len);
-        put32(raw, 8, rec.count);
+        rec.encode(raw);
     }
     fn key(rec: &Refcount) -> u32 {
-        rec.start.0 | if rec.cow { REFCOUNT_COW_FLAG } else { 0 }
+        rec.packed_start()
     }
     fn read_key(raw: &[u8]) -> u32 {
-        be32(raw, 0)
+        START.get(raw)
     }
     fn write_key(key: &u32, raw: &mut [u8]) {
-        put32(raw, 0, *key);
+        START.set(raw, *key);
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
-use uxfs_format::btree::{Rmap, RmapOwner};
+use uxfs_format::btree::{BmapNode, ROOT_NUMRECS, Rmap, RmapKey, RmapOwner};
 use uxfs_format::extent::Extent;
 use uxfs_format::inode::ForkFormat;
 use uxfs_format::{AgBlock, FileBlock, FsBlock, Ino};
@@ -17,8 +17,7 @@ use super::change;
 use super::cursor::read_block;
 use super::node::Node;
 use super::short::RmapKind;
-use super::tree::{ROOT_HEADER, root_max};
-use super::{AgKind, AgTree, BlockSource, Cursor, Env, RmapKey, Root, Tree};
+use super::{AgKind, AgTree, BlockSource, Cursor, Env, Root, Tree};
 use crate::bmap::Bmbt;
 use crate::buf::BufRef;
 use crate::error::Result;
@@ -414,9 +413,8 @@ fn a_tree_rooted_in_an_inode_matches_a_map() {
             tree.set_root(&mut tx, 0, 2);
             let (_, leaf) = change::new_block(&mut tx, &tree, 0, goal).unwrap();
             let root = tx.fork_mut(slot, Fork::Data);
-            root[3] = 1;
-            let at = ROOT_HEADER + 8 * root_max(root.len());
-            root[at..at + 8].copy_from_slice(&leaf.to_be_bytes());
+            ROOT_NUMRECS.set(root, 1);
+            BmapNode::root(root.len()).ptr(0).set(root, FsBlock(leaf));
             let mut trial =
                 Trial { tx: &mut tx, tree, model: BTreeMap::new(), rng: Rng::new(seed) };
             trial.insert(1 << 19);

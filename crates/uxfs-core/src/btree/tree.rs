@@ -11,14 +11,6 @@ use crate::inode::InodeState;
 use crate::mount::Mount;
 use crate::tx::{InodeSlot, Tx};
 
-/// Length of the header of a root in an inode: level and number of records.
-pub(crate) const ROOT_HEADER: usize = 4;
-
-/// Maximum number of entries of a root in a fork of `len` bytes.
-pub(crate) fn root_max(len: usize) -> usize {
-    TreeKind::max_bmap_root(len)
-}
-
 /// The environment that a tree is read through: an open transaction or, for extent trees only, a
 /// locked inode.
 #[derive(Clone, Copy)]

@@ -450,7 +450,7 @@ impl Fs {
         if let Err(error) = &shown {
             dirty.errors.lock().record(file.ino, error);
         }
-        dirty.settle_pool(file);
+        dirty.update_entry(file);
         shown
     }
 

@@ -138,7 +138,7 @@ impl Fs {
         if let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) {
             let freed = file::tidy(&mut file.pages());
             self.unreserve(freed);
-            dirty.settle_pool(&file);
+            dirty.update_entry(&file);
         }
     }
 

@@ -129,7 +129,7 @@ impl Delalloc {
 
     /// Removes a file from the register if nothing is dirty; otherwise makes sure that it has a
     /// turn.
-    pub(super) fn settle_pool(&self, file: &File) {
+    pub(super) fn update_entry(&self, file: &File) {
         let inode = uxfs_sync::read(&file.cell);
         let mut shard = self.shard(file.ino).lock();
         let mut pages = file.pages();

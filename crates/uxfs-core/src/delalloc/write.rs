@@ -91,7 +91,7 @@ impl Fs {
                     self.relieve(need, true)?;
                 }
                 Taken::NoSpace => {
-                    dirty.settle_pool(&plan.file);
+                    dirty.update_entry(&plan.file);
                     return Err(Error::NoSpace);
                 }
             }

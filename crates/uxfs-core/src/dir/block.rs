@@ -127,16 +127,15 @@ pub(super) fn to_leaf(tx: &mut Tx<'_>, slot: InodeSlot, buf: &BufRef) -> Result<
         (tail, entries, dir::data::plan_remove(&block, start, start, len))
     };
     tx.set_kind(buf, BufKind::DirData);
-    put(tx, buf, 0, &dir::data::MAGIC.to_be_bytes());
+    tx.set(buf, dir::MAGIC, dir::data::MAGIC);
     data::apply(tx, buf, &plan);
     {
         let mut raw = tx.edit_all(&leaf);
-        raw[da::MAGIC..da::MAGIC + 2].copy_from_slice(&da::DIR_LEAF1_MAGIC.to_be_bytes());
+        da::MAGIC.set(&mut raw, da::DIR_LEAF1_MAGIC);
         raw[da::ENTRIES..da::ENTRIES + entries.len()].copy_from_slice(&entries);
         let len = raw.len();
-        raw[len - 4..].copy_from_slice(&1u32.to_be_bytes());
-        let best = leaf_format::best_at(len, 1, 0);
-        raw[best..best + 2].copy_from_slice(&plan.room().to_be_bytes());
+        leaf_format::best_count_at(len).set(&mut raw, 1);
+        leaf_format::best_at(len, 1, 0).set(&mut raw, plan.room());
     }
     super::form::set_counts(tx, &leaf, tail.count, tail.stale);
     Ok(())
@@ -163,7 +162,7 @@ pub(super) fn from_leaf(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Resu
         dir::data::Plan { at: start, added: [added, None], best }
     };
     tx.set_kind(&buf, BufKind::DirBlock);
-    put(tx, &buf, 0, &block::MAGIC.to_be_bytes());
+    tx.set(&buf, dir::MAGIC, block::MAGIC);
     data::apply(tx, &buf, &plan);
     put(tx, &buf, start, &entries);
     set_tail(tx, &buf, tail);

@@ -60,7 +60,7 @@ pub(super) fn probe(
 pub(super) fn apply(tx: &mut Tx<'_>, buf: &BufRef, plan: &Plan) {
     for free in plan.added.iter().flatten() {
         put(tx, buf, free.at.into(), &free.header());
-        put(tx, buf, free.end() - 2, &free.at.to_be_bytes());
+        tx.set(buf, free.tag_at(), free.at);
     }
     let best = data::encode_best(&plan.best);
     if buf.read()[BESTFREE..BESTFREE + best.len()] != best {

@@ -3,6 +3,7 @@
 
 use smallvec::SmallVec;
 use uxfs_format::dir::FileType;
+use uxfs_format::dir::leaf::encode_counts;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Check, FileBlock, Ino, da};
@@ -98,6 +99,5 @@ pub(super) fn put(tx: &mut Tx<'_>, buf: &BufRef, at: usize, bytes: &[u8]) {
 
 /// Sets the count and the stale count of a leaf.
 pub(super) fn set_counts(tx: &mut Tx<'_>, leaf: &BufRef, count: usize, stale: usize) {
-    let (count, stale) = ((count as u16).to_be_bytes(), (stale as u16).to_be_bytes());
-    put(tx, leaf, da::COUNT, &[count[0], count[1], stale[0], stale[1]]);
+    put(tx, leaf, da::COUNT.offset(), &encode_counts(count, stale));
 }

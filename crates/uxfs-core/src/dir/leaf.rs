@@ -76,8 +76,7 @@ struct Target {
 /// new block can be added.
 fn target(block: &[u8], len: usize) -> Target {
     let count = leaf::best_count(block);
-    let bests = &block[best_at(block.len(), count, 0)..block.len() - 4];
-    let room = bests.chunks_exact(2).map(|raw| u16::from_be_bytes([raw[0], raw[1]]));
+    let room = leaf::rooms(&block[leaf::bests(block.len(), count)]);
     let fits = |room: u16| room != NO_BLOCK && usize::from(room) >= len;
     if let Some(db) = room.clone().position(fits) {
         return Target { db, fresh: false };
@@ -114,7 +113,7 @@ pub(super) fn insert(
     if bests_after != bests {
         resize_bests(tx, leaf, bests, bests_after);
     }
-    put(tx, leaf, best_at(leaf.len(), bests_after, target.db), &left.to_be_bytes());
+    tx.set(leaf, best_at(leaf.len(), bests_after, target.db), left);
     let place = (target.db * leaf.len() + at) as u64;
     insert_entry(tx, leaf, new.hash, dir::address(place));
     Ok(true)
@@ -124,8 +123,8 @@ pub(super) fn insert(
 /// elements stand for missing blocks.
 fn resize_bests(tx: &mut Tx<'_>, leaf: &BufRef, before: usize, after: usize) {
     let len = leaf.len();
-    let old = best_at(len, before, 0);
-    let first = best_at(len, after, 0);
+    let old = leaf::bests(len, before).start;
+    let first = leaf::bests(len, after).start;
     let mut raw = tx.edit(leaf, first.min(old)..len);
     let at = |offset: usize| offset - first.min(old);
     if after > before {
@@ -135,7 +134,7 @@ fn resize_bests(tx: &mut Tx<'_>, leaf: &BufRef, before: usize, after: usize) {
         raw.copy_within(at(old)..at(old) + 2 * after, at(first));
     }
     let end = raw.len();
-    raw[end - 4..].copy_from_slice(&(after as u32).to_be_bytes());
+    leaf::best_count_at(end).set(&mut raw, after as u32);
 }
 
 /// Removes an entry. Frees a data block that becomes empty, and converts the directory to block
@@ -155,7 +154,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef, hit: &Hit)
         data::shrink(tx, slot, hit.db, &hit.data)?;
         room = NO_BLOCK;
     }
-    put(tx, leaf, best_at(len, bests, db), &room.to_be_bytes());
+    tx.set(leaf, best_at(len, bests, db), room);
     if room == NO_BLOCK {
         trim_bests(tx, leaf);
     }
@@ -175,10 +174,7 @@ fn trim_bests(tx: &mut Tx<'_>, leaf: &BufRef) {
     let (before, after) = {
         let block = leaf.read();
         let count = leaf::best_count(&block);
-        let room = |db: &usize| {
-            let at = best_at(block.len(), count, *db);
-            u16::from_be_bytes([block[at], block[at + 1]])
-        };
+        let room = |db: &usize| best_at(block.len(), count, *db).get(&block);
         let last = (0..count).rev().find(|db| room(db) != NO_BLOCK);
         (count, last.map_or(1, |db| db + 1))
     };
@@ -192,25 +188,24 @@ pub(super) fn to_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Result
     let geo = &tx.fs().geo;
     let bests = {
         let block = leaf.read();
-        let first = best_at(block.len(), leaf::best_count(&block), 0);
-        block[first..block.len() - 4].to_vec()
+        block[leaf::bests(block.len(), leaf::best_count(&block))].to_vec()
     };
     let count = bests.len() / 2;
     if count > free::capacity(leaf.len()) {
         return Err(leaf
             .corrupt(Check::FreeSpace, format!("has free-space entries for {count} data blocks")));
     }
-    let used = bests.chunks_exact(2).filter(|raw| **raw != NO_BLOCK.to_be_bytes()).count();
+    let used = leaf::rooms(&bests).filter(|room| *room != NO_BLOCK).count();
     let index = dabuf::grow(tx, slot, Fork::Data, geo.dir_free_start(), BufKind::DirFree)?;
     {
         let mut raw = tx.edit_all(&index);
-        raw[..4].copy_from_slice(&free::MAGIC.to_be_bytes());
-        raw[free::NVALID..free::NVALID + 4].copy_from_slice(&(count as u32).to_be_bytes());
-        raw[free::NUSED..free::NUSED + 4].copy_from_slice(&(used as u32).to_be_bytes());
-        raw[free::BESTS..free::BESTS + bests.len()].copy_from_slice(&bests);
+        dir::MAGIC.set(&mut raw, free::MAGIC);
+        free::NVALID.set(&mut raw, count as u32);
+        free::NUSED.set(&mut raw, used as u32);
+        raw[free::slots(0..count)].copy_from_slice(&bests);
     }
     tx.set_kind(leaf, BufKind::DirLeafN);
-    put(tx, leaf, da::MAGIC, &da::DIR_LEAFN_MAGIC.to_be_bytes());
+    tx.set(leaf, da::MAGIC, da::DIR_LEAFN_MAGIC);
     let first = leaf.len() - 4 - bests.len();
     tx.edit(leaf, first..leaf.len()).fill(0);
     Ok(())
@@ -233,7 +228,7 @@ pub(super) fn from_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Resu
     let index = dabuf::read(fs, tx.inode(slot), Fork::Data, at, &[BufKind::DirFree])?;
     let bests = {
         let block = index.read();
-        block[free::BESTS..free::best_at(free::nvalid(&block))].to_vec()
+        block[free::slots(0..free::nvalid(&block))].to_vec()
     };
     let count = bests.len() / 2;
     if count == 0 || live > leaf::leaf1_capacity(len, count) / 8 * 7 {
@@ -251,9 +246,9 @@ pub(super) fn from_node(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef) -> Resu
     }
     compact(tx, leaf);
     tx.set_kind(leaf, BufKind::DirLeaf1);
-    put(tx, leaf, da::MAGIC, &da::DIR_LEAF1_MAGIC.to_be_bytes());
-    put(tx, leaf, len - 4 - bests.len(), &bests);
-    put(tx, leaf, len - 4, &(count as u32).to_be_bytes());
+    tx.set(leaf, da::MAGIC, da::DIR_LEAF1_MAGIC);
+    put(tx, leaf, leaf::bests(len, count).start, &bests);
+    tx.set(leaf, leaf::best_count_at(len), count as u32);
     dabuf::shrink(tx, slot, Fork::Data, at, &index)?;
     trim_bests(tx, leaf);
     maybe_block(tx, slot, leaf)

@@ -206,7 +206,7 @@ pub fn replace(
         return Err(Error::NotFound);
     };
     let type_at = hit.at + format::data::ftype_at(name.len());
-    tx.edit(&hit.data, hit.at..hit.at + 8).copy_from_slice(&ino.0.to_be_bytes());
+    tx.set(&hit.data, format::data::ino_at(hit.at), ino);
     tx.edit(&hit.data, type_at..type_at + 1)[0] = ftype as u8;
     Ok(())
 }

@@ -114,7 +114,7 @@ fn read_index(fs: &Mount, inode: &InodeState, number: u64) -> Result<Option<BufR
     let at = index_block(&fs.geo, number);
     let kinds = [BufKind::DirFree];
     let Some(buf) = dabuf::read_opt(fs, inode, Fork::Data, at, &kinds)? else { return Ok(None) };
-    let (first, len) = (u64::from(buf.u32(free::FIRST_DB)), buf.len());
+    let (first, len) = (u64::from(buf.get(free::FIRST_DB)), buf.len());
     if first != number * free::capacity(len) as u64 {
         return Err(
             buf.corrupt(Check::Address, format!("block {number} starts with data block {first}"))
@@ -162,7 +162,7 @@ fn insert_data(tx: &mut Tx<'_>, slot: InodeSlot, new: New<'_>) -> Result<u64> {
         None => grow(tx, slot)?,
     };
     let (at, left) = data::insert(tx, &buf, new)?;
-    put(tx, &room.index, free::best_at(room.slot), &left.to_be_bytes());
+    tx.set(&room.index, free::best_at(room.slot), left);
     let hint = u32::try_from(room.db).unwrap_or(0);
     if tx.inode(slot).hints.room != hint {
         tx.inode_mut(slot, Changed::empty()).hints.room = hint;
@@ -192,11 +192,10 @@ fn grow(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<(Room, BufRef)> {
         ));
     }
     if index_slot >= valid {
-        let range = free::best_at(valid)..free::best_at(index_slot + 1);
-        tx.edit(&index, range).fill(0xff);
-        put(tx, &index, free::NVALID, &(index_slot as u32 + 1).to_be_bytes());
+        tx.edit(&index, free::slots(valid..index_slot + 1)).fill(0xff);
+        tx.set(&index, free::NVALID, index_slot as u32 + 1);
     }
-    put(tx, &index, free::NUSED, &(used as u32 + 1).to_be_bytes());
+    tx.set(&index, free::NUSED, used as u32 + 1);
     Ok((Room { db, index, slot: index_slot }, buf))
 }
 
@@ -206,8 +205,8 @@ fn grow_index(tx: &mut Tx<'_>, slot: InodeSlot, number: u64) -> Result<BufRef> {
     let first = number * free::capacity(geo.dir_block_size() as usize) as u64;
     let Ok(first) = u32::try_from(first) else { return Err(Error::FileTooBig) };
     let index = dabuf::grow(tx, slot, Fork::Data, at, BufKind::DirFree)?;
-    put(tx, &index, 0, &free::MAGIC.to_be_bytes());
-    put(tx, &index, free::FIRST_DB, &first.to_be_bytes());
+    tx.set(&index, dir::MAGIC, free::MAGIC);
+    tx.set(&index, free::FIRST_DB, first);
     Ok(index)
 }
 
@@ -242,11 +241,11 @@ fn remove_data(tx: &mut Tx<'_>, slot: InodeSlot, hit: &Hit) -> Result<()> {
         );
     }
     if hit.db == 0 || !data::is_empty(room, len) {
-        put(tx, &index, free::best_at(index_slot), &room.to_be_bytes());
+        tx.set(&index, free::best_at(index_slot), room);
         return Ok(());
     }
     data::shrink(tx, slot, hit.db, &hit.data)?;
-    put(tx, &index, free::best_at(index_slot), &NO_BLOCK.to_be_bytes());
+    tx.set(&index, free::best_at(index_slot), NO_BLOCK);
     let (used, valid) = {
         let block = index.read();
         let live = (0..free::nvalid(&block)).rev().find(|i| free::best(&block, *i) != NO_BLOCK);
@@ -256,8 +255,8 @@ fn remove_data(tx: &mut Tx<'_>, slot: InodeSlot, hit: &Hit) -> Result<()> {
         let at = index_block(&fs.geo, number);
         return dabuf::shrink(tx, slot, Fork::Data, at, &index);
     }
-    put(tx, &index, free::NUSED, &(used as u32).to_be_bytes());
-    put(tx, &index, free::NVALID, &(valid as u32).to_be_bytes());
+    tx.set(&index, free::NUSED, used as u32);
+    tx.set(&index, free::NVALID, valid as u32);
     Ok(())
 }
 

@@ -221,8 +221,12 @@ fn join(tx: &mut Tx<'_>, ino: Ino, core: InodeCore) -> Result<InodeSlot> {
         return Ok(tx.join_new(InodeState::new(ino, core, &fs.geo)));
     }
     let (buf, offset) = icache::read_cluster(fs, ino)?;
-    let mode = buf.u16(offset + 2);
-    if buf.u16(offset) != inode::MAGIC || mode != 0 {
+    let (named, mode) = {
+        let cluster = buf.read();
+        let raw = cluster.get(offset..).unwrap_or_default();
+        (inode::has_magic(raw), inode::MODE.get(raw))
+    };
+    if !named || mode != 0 {
         let problem = format!("is free by its chunk's record, but has mode {mode:#o}");
         return Err(Error::corrupt("inode", Place::Inode(ino), Check::State, problem));
     }

@@ -17,7 +17,7 @@ fn zeroes_mean_nothing_from(kind: BufKind, bytes: &[u8]) -> usize {
     match kind {
         BufKind::Btree(_) | BufKind::DirLeafN | BufKind::DaNode | BufKind::DirData => 0,
         // A slot of zeroes stands for a full data block, but only among the slots in use.
-        BufKind::DirFree => dir::free::best_at(dir::free::nvalid(bytes)),
+        BufKind::DirFree => dir::free::slots(0..dir::free::nvalid(bytes)).end,
         _ => usize::MAX,
     }
 }
@@ -183,8 +183,8 @@ mod tests {
     #[test]
     fn unused_zeroes_are_not_logged() {
         let mut index = vec![0; 4096];
-        index[..4].copy_from_slice(&dir::free::MAGIC.to_be_bytes());
-        index[dir::free::NVALID..][..4].copy_from_slice(&130u32.to_be_bytes());
+        dir::MAGIC.set(&mut index, dir::free::MAGIC);
+        dir::free::NVALID.set(&mut index, 130);
         let from = zeroes_mean_nothing_from(BufKind::DirFree, &index);
         // 64 bytes of header, and 130 slots of full data blocks.
         assert_eq!(without_zeroes(&[u64::MAX >> 32], &index, from)[..], [0b111]);

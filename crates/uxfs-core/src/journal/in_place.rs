@@ -178,7 +178,7 @@ impl Batch<'_> {
 
 /// Notes that an object is on stable storage as it was written. Returns `false` if it has changed
 /// since.
-pub(super) fn settle(fs: &Mount, written: &Written) -> bool {
+pub(super) fn write_completed(fs: &Mount, written: &Written) -> bool {
     match &written.item {
         Handle::Buf(buf) => {
             let mut content = buf.content.write();
@@ -257,6 +257,6 @@ fn stamp_lsn(bytes: &mut [u8], kind: BufKind, lsn: Lsn) {
     }
     let lsn = if planted(Fault::WrongLsn) { Lsn(lsn.0 + 64) } else { lsn };
     if let Some(layout) = kind.layout() {
-        bytes[layout.lsn..layout.lsn + 8].copy_from_slice(&lsn.0.to_be_bytes());
+        layout.set_lsn(bytes, lsn);
     }
 }

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 use uxfs_disk::fault::{Fault, planted};
-use uxfs_format::inode::{CORE_LEN, Fork, ForkFormat, NEXT_UNLINKED_OFFSET};
+use uxfs_format::attr::sf;
+use uxfs_format::inode::{CORE_LEN, DEV, Fork, ForkFormat, NEXT_UNLINKED_OFFSET};
 use uxfs_format::log::{
     BufFlags, BufItem, BufType, CHUNK, InodeFields, InodeItem, core_to_log, root_to_log,
 };
@@ -62,7 +63,7 @@ pub(crate) fn write(fs: &Mount, state: &InodeState, records: &mut dyn Regions) -
     let mut rdev = 0;
     if state.core.format == ForkFormat::Dev {
         fields |= InodeFields::DEV;
-        rdev = state.literal.first_chunk().map_or(0, |raw| u32::from_be_bytes(*raw));
+        rdev = DEV.get(&state.literal);
     }
     let len = |fork: &Option<Region>| fork.as_ref().map_or(0, |r| r.len as u16);
     let item = InodeItem {
@@ -161,7 +162,7 @@ fn region<'a>(fs: &Mount, state: &'a InodeState, fork: Fork) -> Result<Option<Re
         ForkFormat::Local => {
             let len = match fork {
                 Fork::Data => core.size as usize,
-                Fork::Attr => usize::from(u16::from_be_bytes([bytes[0], bytes[1]])),
+                Fork::Attr => usize::from(sf::TOTAL.get(bytes)),
             };
             (pick(InodeFields::DDATA, InodeFields::ADATA), len)
         }

@@ -47,7 +47,7 @@ fn options(words: &str) -> OpenOptions {
     for word in words.split(',').filter(|word| !word.is_empty()) {
         assert!(journal.apply(word).unwrap(), "{word}");
     }
-    OpenOptions { journal: Some(journal), seed: Some(1), ..OpenOptions::default() }
+    OpenOptions { journal, seed: Some(1), ..OpenOptions::default() }
 }
 
 fn device(path: &Path) -> FileDev {
@@ -289,9 +289,7 @@ fn log_worker_writes_and_covers_an_idle_log() {
         let volume = Volume::new(&[]);
         let dev = device(&volume.path);
         let mut opening = options(words);
-        if let Some(journal) = &mut opening.journal {
-            journal.pipeline.age_max = Duration::from_millis(20);
-        }
+        opening.journal.pipeline.age_max = Duration::from_millis(20);
         let fs = Arc::new(Fs::open(Arc::new(dev), opening).unwrap());
         let log_work = LogWorkOptions {
             old: Duration::from_millis(20),

@@ -83,7 +83,7 @@ impl Volume for Mount {
         options: &JournalOptions,
         write: &mut dyn FnMut() -> Result<()>,
     ) -> Result<()> {
-        self.write_with_patience(options.patience, write)
+        self.retry_while_host_full(options.host_full_timeout, write)
     }
 
     /// Writes remote attribute values in place.
@@ -117,7 +117,7 @@ impl Volume for Mount {
     }
 
     fn await_data(&self) -> Result<bool> {
-        self.await_pending_data()
+        self.await_bulk_data()
     }
 
     fn check_room(&self, journal: &Journal) -> Result<()> {
@@ -133,8 +133,8 @@ impl Volume for Mount {
         self.tried(Stuck::Metadata, in_place::write(self, journal.geometry(), items, durable))
     }
 
-    fn settle(&self, written: &WrittenItem<Handle>) -> bool {
-        in_place::settle(self, written)
+    fn write_completed(&self, written: &WrittenItem<Handle>) -> bool {
+        in_place::write_completed(self, written)
     }
 
     fn clean(&self, item: &Handle) {

@@ -73,7 +73,7 @@ impl Fs {
     ///
     /// `write_data` is called at most once, before the file is visible and with locks held. It must
     /// not call this volume. With a journal, the checkpoint that makes the file visible waits for
-    /// the data: see [`Fs::set_pending_data`]. If this function fails after it called `write_data`,
+    /// the data, which goes through a [`crate::BulkWriter`]. If this function fails after it called `write_data`,
     /// the blocks are free again: the data must not be written later than the caller's next call.
     ///
     /// # Errors
@@ -207,10 +207,8 @@ impl Build<'_> {
         }
         let ino = tx.inode(slot).ino;
         if !places.is_empty() {
-            if fs.journal.is_some() && fs.pending_data.lock().is_none() {
-                return Err(Error::Invalid(
-                    "building a file with data needs set_pending_data first",
-                ));
+            if fs.journal.is_some() && fs.bulk_data.lock().is_none() {
+                return Err(Error::Invalid("building a file with data needs a bulk writer"));
             }
             fs.before_data()?;
             if let Err(error) = write_data(&places) {

@@ -1,7 +1,7 @@
 //! Creating files: regular files, directories, symbolic links and device nodes.
 
 use uxfs_format::inode::{
-    Flags, Flags2, Fork, ForkFormat, InodeCore, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK,
+    DEV, Flags, Flags2, Fork, ForkFormat, InodeCore, S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK,
     S_IFREG, S_IFSOCK, encode_dev,
 };
 use uxfs_format::timestamp::Timestamp;
@@ -210,8 +210,8 @@ pub(super) fn first_content(tx: &mut Tx<'_>, slot: InodeSlot, parent: Ino, new: 
     match new.mode & uxfs_format::inode::S_IFMT {
         S_IFDIR => dir::init(tx, slot, parent),
         S_IFCHR | S_IFBLK => {
-            let raw = encode_dev(new.rdev.0, new.rdev.1).to_be_bytes();
-            tx.fork_mut(slot, Fork::Data)[..4].copy_from_slice(&raw);
+            let rdev = encode_dev(new.rdev.0, new.rdev.1);
+            DEV.set(tx.fork_mut(slot, Fork::Data), rdev);
         }
         _ => {}
     }

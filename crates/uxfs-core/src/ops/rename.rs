@@ -1,7 +1,7 @@
 //! Renaming files.
 
 use uxfs_format::dir::FileType;
-use uxfs_format::inode::{Fork, S_IFCHR, encode_dev};
+use uxfs_format::inode::{DEV, Fork, S_IFCHR, encode_dev};
 use uxfs_format::{Check, Ino};
 
 use super::create::NewInode;
@@ -232,7 +232,7 @@ impl Fs {
         let up = tx.inode(dp);
         let (dir, core) = (up.ino, self.new_core(&up.core, new)?);
         let slot = ialloc::alloc(tx, dir, core)?;
-        tx.fork_mut(slot, Fork::Data)[..4].copy_from_slice(&encode_dev(0, 0).to_be_bytes());
+        DEV.set(tx.fork_mut(slot, Fork::Data), encode_dev(0, 0));
         let ino = tx.inode(slot).ino;
         dir::replace(tx, dp, name, ino, FileType::from_mode(new.mode))?;
         parent::add(tx, slot, dp, name)

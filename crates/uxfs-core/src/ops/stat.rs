@@ -1,6 +1,6 @@
 //! Reporting the attributes of a file and the totals of the volume.
 
-use uxfs_format::inode::{Flags, ForkFormat, decode_dev};
+use uxfs_format::inode::{DEV, Flags, ForkFormat, decode_dev};
 use uxfs_format::timestamp::Timestamp;
 use uxfs_format::{Ino, Uuid};
 
@@ -69,8 +69,8 @@ impl InodeState {
     /// Returns the attributes of the file.
     pub fn stat(&self) -> Stat {
         let core = &self.core;
-        let rdev = match (core.format, self.fork(Fork::Data).first_chunk::<4>()) {
-            (ForkFormat::Dev, Some(raw)) => decode_dev(u32::from_be_bytes(*raw)),
+        let rdev = match core.format {
+            ForkFormat::Dev => decode_dev(DEV.get(self.fork(Fork::Data))),
             _ => (0, 0),
         };
         Stat {

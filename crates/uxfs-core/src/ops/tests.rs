@@ -36,7 +36,8 @@ impl Volume {
         let mut with = JournalOptions::default();
         assert!(with.apply("wsync").unwrap());
         let options = OpenOptions {
-            journal: journal.then_some(with),
+            journal: with,
+            unlogged: !journal,
             seed: Some(1),
             ..OpenOptions::default()
         };

@@ -141,9 +141,7 @@ mod tests {
         let dev = Arc::new(MemDev::new(320 << 20));
         let layout = uxfs_mkfs::Layout::new(&uxfs_mkfs::Options::default(), dev.len()).unwrap();
         uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
-        let journal = Some(crate::journal::JournalOptions::default());
-        let options = OpenOptions { journal, ..OpenOptions::default() };
-        let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap();
+        let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, OpenOptions::default()).unwrap();
         let ino = fs.create(fs.root(), b"f", &NewInode::file(0o644)).unwrap();
         fs.write_at(ino, 0, &vec![7; 3 << 20]).unwrap();
         fs.sync().unwrap();

@@ -117,15 +117,14 @@ fn item(fs: &Fs, overlay: &Arc<Overlay>, block: &Block, lsn: Lsn) -> Result<Opti
         let size = fs.geo.inode_size as usize;
         for (old, new) in old.chunks(size).zip(new.chunks_mut(size)).filter(|(o, n)| o != n) {
             debug_assert_eq!(old.len(), size);
-            let place = inode::LSN_OFFSET..inode::LSN_OFFSET + 8;
-            new[place].copy_from_slice(&lsn.0.to_be_bytes());
+            inode::LSN.set(new, lsn);
             crc::stamp(new, inode::CRC_OFFSET);
         }
     } else if let Some(layout) = block.kind.layout()
         && !block.part
     {
         if block.kind != BufKind::AttrRemote {
-            new[layout.lsn..layout.lsn + 8].copy_from_slice(&lsn.0.to_be_bytes());
+            layout.set_lsn(&mut new, lsn);
         }
         verify::stamp_checksum(&mut new, block.kind);
     }

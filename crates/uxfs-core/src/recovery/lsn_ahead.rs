@@ -7,7 +7,7 @@
 //!
 //! The group headers and all inodes are checked before anything is written.
 
-use uxfs_format::inode::LSN_OFFSET;
+use uxfs_format::inode::LSN;
 use uxfs_format::{AgNo, Lsn, Place};
 
 use crate::btree::{Cursor, Env, InoTree};
@@ -28,8 +28,8 @@ pub(super) fn refuse(fs: &Fs, head: Lsn) -> Result<()> {
         let headers = tx.ag(ag).headers();
         for buf in [&headers.agf, &headers.agi, &headers.agfl] {
             let content = buf.read();
-            let at = content.kind.layout().map_or(0, |layout| layout.lsn);
-            check(&content, at, head, buf.place())?;
+            let lsn = content.kind.layout().map_or(Lsn(0), |layout| layout.lsn(&content));
+            check(lsn, head, buf.place())?;
         }
         inodes(fs, &tx, ag, head)?;
     }
@@ -47,7 +47,7 @@ fn inodes(fs: &Fs, tx: &Tx<'_>, ag: AgNo, head: Lsn) -> Result<()> {
                 continue;
             }
             let (buf, offset) = read_cluster(fs, ino)?;
-            check(&buf.read(), offset + LSN_OFFSET, head, Place::Inode(ino))?;
+            check(buf.get(LSN.behind(offset)), head, Place::Inode(ino))?;
         }
         if !cursor.next(env, &tree)? {
             break;
@@ -56,9 +56,7 @@ fn inodes(fs: &Fs, tx: &Tx<'_>, ag: AgNo, head: Lsn) -> Result<()> {
     Ok(())
 }
 
-fn check(bytes: &[u8], at: usize, head: Lsn, place: Place) -> Result<()> {
-    let raw = bytes.get(at..at + 8).and_then(|raw| raw.try_into().ok());
-    let lsn = Lsn(raw.map_or(0, u64::from_be_bytes));
+fn check(lsn: Lsn, head: Lsn, place: Place) -> Result<()> {
     // An LSN of all ones was never logged.
     if lsn < head || lsn.0 == u64::MAX {
         return Ok(());

@@ -120,7 +120,6 @@ pub(crate) fn torn_at_start(
 fn engine(overlay: &Arc<Overlay>) -> Result<Fs> {
     let options = OpenOptions {
         unfinished: true,
-        journal: None,
         // The cache keeps all changed blocks, from which log items are made in the end.
         cache_bytes: usize::MAX / 4,
         ..OpenOptions::default()

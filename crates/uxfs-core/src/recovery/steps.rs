@@ -1,5 +1,6 @@
 //! Completing a pending intent, each kind with the engine's own operations.
 
+use uxfs_format::attr::parent_of;
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::log::{
     AttrIntent, AttrOp, BmapOp, BmapStep, ExchangeFlags, ExchangeIntent, ExtentRun, Intent,
@@ -129,10 +130,8 @@ fn attribute(fs: &Engine, intent: &AttrIntent) -> Result<()> {
             attr::remove(&mut tx, slot, space, name)?;
         }
         AttrOp::ParentRemove | AttrOp::ParentReplace => {
-            let (parent, generation) = value.split_at(8);
-            let parent = parent.first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
-            let generation = generation.first_chunk().map_or(0, |b| u32::from_be_bytes(*b));
-            attr::remove_parent(&mut tx, slot, name, Ino(parent), generation)?;
+            let (parent, generation) = parent_of(value);
+            attr::remove_parent(&mut tx, slot, name, parent, generation)?;
             if intent.op == AttrOp::ParentReplace {
                 attr::set(&mut tx, slot, space, &intent.new_name, &intent.new_value)?;
             }

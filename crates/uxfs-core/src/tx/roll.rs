@@ -137,7 +137,7 @@ impl<'fs> Tx<'fs> {
                         // A transaction that began must be completed. The host may have space
                         // later.
                         Err(error) if error.is_host_full() => {
-                            if sync::since(begun) >= journal.patience() {
+                            if sync::since(begun) >= journal.host_full_timeout() {
                                 let cause = Cause::of("waiting for log space", &error);
                                 return Err(journal.fail(self.fs, cause));
                             }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 
 use uxfs_format::Lsn;
-use uxfs_format::log::{RecordHeader, bump, checksum, cycle_of, restore_words};
+use uxfs_format::log::{RecordHeader, bump, checksum, cycle_of, is_header, restore_words};
 use uxfs_journal::recovery::{Assembler, Record, Transaction};
 
 use super::Rule;
@@ -14,8 +14,7 @@ use super::Rule;
 const WINDOW: u64 = 2 << 20;
 const BLOCK: usize = 512;
 
-/// A written record.
-struct Passed {
+struct WrittenRecord {
     tail: u64,
     /// Event at which its last byte was written; `None` before that.
     ended: Option<u64>,
@@ -27,7 +26,6 @@ struct Passed {
     commits: Vec<u64>,
 }
 
-/// The stream.
 pub(super) struct Stream {
     start: u64,
     length: u64,
@@ -36,7 +34,7 @@ pub(super) struct Stream {
     next: u64,
     partial: Vec<u8>,
     /// Records that are not durable.
-    records: VecDeque<Passed>,
+    records: VecDeque<WrittenRecord>,
     /// Tail of the last record, and of the last durable one.
     tail: u64,
     safe_tail: u64,
@@ -46,7 +44,7 @@ pub(super) struct Stream {
 }
 
 /// The effects of a record.
-pub(super) struct Brought {
+pub(super) struct RecordEffects {
     /// Its tail, if it moved.
     pub(super) tail: Option<u64>,
     /// Transactions that it completes.
@@ -78,7 +76,6 @@ impl Stream {
         (self.start..self.start + self.length).contains(&offset)
     }
 
-    /// Position of an LSN.
     pub(super) fn position(&self, lsn: Lsn) -> u64 {
         u64::from(lsn.cycle()) * self.length + u64::from(lsn.block()) * BLOCK as u64
     }
@@ -90,7 +87,7 @@ impl Stream {
         offset: u64,
         data: &[u8],
         mut number: u64,
-    ) -> Result<Vec<Brought>, (Rule, String)> {
+    ) -> Result<Vec<RecordEffects>, (Rule, String)> {
         let place = self.start + self.next % self.length;
         if offset != place {
             let problem = format!("the log goes on at daddr {}", place / 512);
@@ -107,9 +104,9 @@ impl Stream {
             return Err((Rule::Order, problem));
         }
         self.partial.extend_from_slice(data);
-        let mut brought = Vec::new();
+        let mut effects = Vec::new();
         let mut used = 0;
-        while let Some(len) = self.whole(used).map_err(|p| (Rule::Order, p))? {
+        while let Some(len) = self.complete_record(used).map_err(|p| (Rule::Order, p))? {
             let at = self.next - (self.partial.len() - used) as u64;
             let one = self.record(at, used, len).map_err(|p| (Rule::Order, p))?;
             let commits = one.transactions.iter().map(|_| {
@@ -119,16 +116,22 @@ impl Stream {
             let commits = commits.collect();
             let end = at + len as u64;
             let tail = self.tail;
-            self.records.push_back(Passed { tail, ended: None, forced: false, end, commits });
+            self.records.push_back(WrittenRecord {
+                tail,
+                ended: None,
+                forced: false,
+                end,
+                commits,
+            });
             used += len;
-            brought.push(one);
+            effects.push(one);
         }
         self.partial.drain(..used);
-        Ok(brought)
+        Ok(effects)
     }
 
     /// The bytes of the record that starts at `from`, if it is complete.
-    fn whole(&self, from: usize) -> Result<Option<usize>, String> {
+    fn complete_record(&self, from: usize) -> Result<Option<usize>, String> {
         let Some(block) = self.partial[from..].first_chunk::<BLOCK>() else { return Ok(None) };
         let Some(header) = RecordHeader::parse(block) else {
             return Err("no record starts here".into());
@@ -140,7 +143,7 @@ impl Stream {
         Ok((self.partial.len() - from >= len).then_some(len))
     }
 
-    fn record(&mut self, at: u64, from: usize, len: usize) -> Result<Brought, String> {
+    fn record(&mut self, at: u64, from: usize, len: usize) -> Result<RecordEffects, String> {
         let mut bytes = self.partial[from..from + len].to_vec();
         let Some(header) = bytes.first_chunk().and_then(RecordHeader::parse) else {
             return Err("no record starts here".into());
@@ -155,7 +158,7 @@ impl Stream {
         for (index, block) in bytes.chunks_exact(BLOCK).enumerate() {
             let wrapped = (at + (index * BLOCK) as u64) / self.length != at / self.length;
             let want = if wrapped { bump(cycle) } else { cycle };
-            let magic = index > 0 && block[..4] == uxfs_format::log::MAGIC.to_be_bytes();
+            let magic = index > 0 && is_header(block);
             if magic || block.first_chunk().map(cycle_of) != Some(want) {
                 return Err(format!("block {index} of a record is not of cycle {want}"));
             }
@@ -185,14 +188,14 @@ impl Stream {
         }
         let moved = (tail != self.tail).then_some(tail);
         self.tail = tail;
-        Ok(Brought { tail: moved, transactions, at })
+        Ok(RecordEffects { tail: moved, transactions, at })
     }
 
     /// Notes that bytes of the log were written by this event.
     pub(super) fn written(&mut self, len: u64, event: u64, forced: bool) {
         // Log writes are not reordered: complete records are written.
-        let down = self.next - self.partial.len() as u64;
-        for record in self.records.iter_mut().filter(|r| r.ended.is_none() && r.end <= down) {
+        let complete = self.next - self.partial.len() as u64;
+        for record in self.records.iter_mut().filter(|r| r.ended.is_none() && r.end <= complete) {
             record.ended = Some(event);
             record.forced = forced;
         }

@@ -16,10 +16,10 @@ use uxfs_format::verify::BufKind;
 use uxfs_format::{AgIno, AgNo, BASIC_BLOCK, Daddr, Geometry, Ino, Lsn};
 use uxfs_journal::recovery::{Log, State, Transaction};
 
-use super::log::{Brought, Stream};
-use super::object::{KINDS, Kind, Mapped, Object, Patch, Said, Shown, mapped};
+use super::log::{RecordEffects, Stream};
+use super::object::{InPlaceState, KINDS, Kind, LoggedVersion, Mapped, Object, Patch, mapped};
 use super::space::Blocks;
-use super::{Broken, Clock, Rule};
+use super::{Broken, DeviceState, Rule};
 
 /// Most bytes of a buffer.
 const BUFFER_MAX: u64 = 64 << 10;
@@ -28,30 +28,29 @@ const BUFFER_MAX: u64 = 64 << 10;
 type Key = (u64, u32);
 
 /// A checkpoint that is not durable.
-struct Passing {
+struct PendingCheckpoint {
     number: u64,
     lsn: Lsn,
-    said: Vec<Key>,
+    logged: Vec<Key>,
     cancelled: Vec<Key>,
     freed: Vec<(u64, u64)>,
 }
 
 /// A write in place that is not safe yet.
-struct Going {
+struct PendingWrite {
     event: u64,
     key: Key,
-    born: u64,
+    generation: u64,
     checkpoint: u64,
     bytes: Box<[u8]>,
 }
 
-/// The kind of a write that has begun.
+/// What a write that has begun changes.
 enum Begun {
     Log,
-    InPlace { homes: Vec<Going>, data: Vec<(u64, u64)> },
+    InPlace { writes: Vec<PendingWrite>, data: Vec<(u64, u64)> },
 }
 
-/// The volume.
 pub(super) struct Model {
     geo: Geometry,
     log: Stream,
@@ -61,11 +60,11 @@ pub(super) struct Model {
     blocks: Blocks,
     /// Blocks may change owners inside a checkpoint.
     exchanging: bool,
-    next: u64,
-    born: u64,
+    next_checkpoint: u64,
+    next_generation: u64,
     durable: Lsn,
-    passing: VecDeque<Passing>,
-    going: Vec<Going>,
+    pending: VecDeque<PendingCheckpoint>,
+    pending_writes: Vec<PendingWrite>,
     begun: BTreeMap<u64, Begun>,
 }
 
@@ -77,7 +76,7 @@ fn read(dev: &dyn BlockDev, at: u64, len: usize) -> Option<Vec<u8>> {
 
 impl Model {
     /// The volume on `dev`, if its log is clean.
-    pub(super) fn of_clean(dev: &dyn BlockDev) -> Option<Self> {
+    pub(super) fn from_clean_log(dev: &dyn BlockDev) -> Option<Self> {
         let sector = read(dev, 0, BASIC_BLOCK)?;
         let size = Superblock::view(&sector).map(|sb| sb.sectsize.get())?;
         let sector = read(dev, 0, usize::from(size))?;
@@ -96,12 +95,12 @@ impl Model {
         let mut objects = BTreeMap::new();
         let superblock = Object {
             kind: Kind::Buf,
-            born: 0,
+            generation: 0,
             base: sector.clone().into(),
-            said: Vec::new(),
+            versions: Vec::new(),
             known: None,
-            dying: None,
-            dead: false,
+            freed_by: None,
+            freed: false,
         };
         objects.insert((0, u32::from(size)), superblock);
         Some(Self {
@@ -111,23 +110,23 @@ impl Model {
             geo,
             objects,
             active: BTreeSet::new(),
-            next: 1,
-            born: 1,
+            next_checkpoint: 1,
+            next_generation: 1,
             durable: bounds.head,
-            passing: VecDeque::new(),
-            going: Vec::new(),
+            pending: VecDeque::new(),
+            pending_writes: Vec::new(),
             begun: BTreeMap::new(),
         })
     }
 
     /// Number of checkpoints so far.
     pub(super) fn checkpoints(&self) -> u64 {
-        self.next - 1
+        self.next_checkpoint - 1
     }
 
     /// Did the write that began as this event contain only data?
     pub(super) fn is_data(&self, begun: u64) -> bool {
-        matches!(self.begun.get(&begun), Some(Begun::InPlace { homes, .. }) if homes.is_empty())
+        matches!(self.begun.get(&begun), Some(Begun::InPlace { writes, .. }) if writes.is_empty())
     }
 
     /// Is it an empty record, with which recovery clears stale blocks ahead of the head?
@@ -140,20 +139,21 @@ impl Model {
     pub(super) fn write(
         &mut self,
         dev: &dyn BlockDev,
-        clock: &Clock,
+        device: &DeviceState,
         offset: u64,
         data: &[u8],
     ) -> Result<(), Broken> {
         let begun = if self.log.holds(offset) {
-            let brought = self.log.write(offset, data, self.next);
-            for one in brought.map_err(|(rule, problem)| (rule, offset, problem))? {
-                self.take_in(dev, clock.flushed, one).map_err(|(rule, p)| (rule, offset, p))?;
+            let effects = self.log.write(offset, data, self.next_checkpoint);
+            for one in effects.map_err(|(rule, problem)| (rule, offset, problem))? {
+                self.record_written(dev, device.flushed, one)
+                    .map_err(|(rule, p)| (rule, offset, p))?;
             }
             Begun::Log
         } else {
             self.in_place(dev, offset, data)?
         };
-        self.begun.insert(clock.event, begun);
+        self.begun.insert(device.event, begun);
         Ok(())
     }
 
@@ -166,16 +166,17 @@ impl Model {
                     self.flushed(flushed);
                 }
             }
-            Some(Begun::InPlace { homes, data }) => {
+            Some(Begun::InPlace { writes, data }) => {
                 let event = if forced { 0 } else { ended };
-                self.going.extend(homes.into_iter().map(|going| Going { event, ..going }));
+                self.pending_writes
+                    .extend(writes.into_iter().map(|write| PendingWrite { event, ..write }));
                 data.iter().for_each(|(at, len)| self.blocks.written(*at, *len, event));
             }
             None => {}
         }
     }
 
-    /// The write that began as event `begun` found no room. Was it one in place?
+    /// The write that began as event `begun` failed because the host is full. True if it was in place.
     pub(super) fn refused(&mut self, begun: u64) -> bool {
         matches!(self.begun.remove(&begun), Some(Begun::InPlace { .. }))
     }
@@ -183,71 +184,76 @@ impl Model {
     /// Writes up to this event are safe.
     pub(super) fn flushed(&mut self, flushed: u64) {
         for number in self.log.flushed(flushed) {
-            let Some(passing) = self.passing.pop_front() else { break };
-            debug_assert_eq!(passing.number, number);
-            self.durable_now(passing);
+            let Some(checkpoint) = self.pending.pop_front() else { break };
+            debug_assert_eq!(checkpoint.number, number);
+            self.checkpoint_durable(checkpoint);
         }
-        let (safe, going) =
-            core::mem::take(&mut self.going).into_iter().partition(|going| going.event <= flushed);
-        self.going = going;
-        for Going { key, born, checkpoint, bytes, .. } in safe {
-            if let Some(object) = self.objects.get_mut(&key).filter(|object| object.born == born) {
-                object.home(checkpoint, bytes);
-                if object.said.is_empty() {
+        let (safe, unsafe_writes) = core::mem::take(&mut self.pending_writes)
+            .into_iter()
+            .partition(|write| write.event <= flushed);
+        self.pending_writes = unsafe_writes;
+        for PendingWrite { key, generation, checkpoint, bytes, .. } in safe {
+            if let Some(object) =
+                self.objects.get_mut(&key).filter(|object| object.generation == generation)
+            {
+                object.written_in_place(checkpoint, bytes);
+                if object.versions.is_empty() {
                     self.active.remove(&key);
                 }
             }
         }
     }
 
-    fn durable_now(&mut self, passing: Passing) {
-        let number = passing.number;
-        self.durable = self.durable.max(passing.lsn);
-        for key in passing.said {
+    fn checkpoint_durable(&mut self, checkpoint: PendingCheckpoint) {
+        let number = checkpoint.number;
+        self.durable = self.durable.max(checkpoint.lsn);
+        for key in checkpoint.logged {
             if let Some(object) = self.objects.get_mut(&key) {
-                for said in object.said.iter_mut().filter(|said| said.checkpoint == number) {
-                    said.durable = true;
+                for version in
+                    object.versions.iter_mut().filter(|version| version.checkpoint == number)
+                {
+                    version.durable = true;
                 }
             }
         }
-        for key in passing.cancelled {
+        for key in checkpoint.cancelled {
             let Some(object) = self.objects.get_mut(&key) else { continue };
-            if object.dying == Some(number) {
-                object.said.retain(|said| said.checkpoint > number);
-                object.dead = object.said.is_empty();
-                if object.dead {
+            if object.freed_by == Some(number) {
+                object.versions.retain(|version| version.checkpoint > number);
+                object.freed = object.versions.is_empty();
+                if object.freed {
                     self.active.remove(&key);
                 }
             }
         }
-        self.blocks.freed_for_good(&passing.freed);
+        self.blocks.frees_durable(&checkpoint.freed);
     }
 
-    /// Handles a written record.
-    fn take_in(
+    /// Handles a record that is being written.
+    fn record_written(
         &mut self,
         dev: &dyn BlockDev,
         flushed: u64,
-        brought: Brought,
+        effects: RecordEffects,
     ) -> Result<(), (Rule, String)> {
-        if let Some(tail) = brought.tail {
+        if let Some(tail) = effects.tail {
             for key in &self.active {
-                let Some(object) = self.objects.get(key).filter(|object| !object.dead) else {
+                let Some(object) = self.objects.get(key).filter(|object| !object.freed) else {
                     continue;
                 };
-                if !object.comes_back(|lsn| self.log.position(lsn) >= tail) {
-                    let (at, daddr) = (brought.at, key.0 / 512);
+                if !object.is_recovered_from(|lsn| self.log.position(lsn) >= tail) {
+                    let (at, daddr) = (effects.at, key.0 / 512);
                     let logged = object.logged(|lsn| self.log.position(lsn));
                     let kind = object.kind;
                     let problem = format!(
-                        "tail {tail} of the record at {at}: {kind:?} at daddr {daddr} is not home; \
+                        "tail {tail} of the record at {at}: {kind:?} at daddr {daddr} is not written in place; \
                          logged at {logged}"
                     );
                     return Err((Rule::Tail, problem));
                 }
             }
         }
-        brought.transactions.iter().try_for_each(|one| self.checkpoint(dev, flushed, one))
+        effects.transactions.iter().try_for_each(|one| self.checkpoint(dev, flushed, one))
     }
 
     /// Handles a checkpoint whose commit is written.
@@ -257,37 +263,38 @@ impl Model {
         flushed: u64,
         transaction: &Transaction,
     ) -> Result<(), (Rule, String)> {
-        let number = self.next;
-        self.next += 1;
-        let (said, mut cancelled) =
+        let number = self.next_checkpoint;
+        self.next_checkpoint += 1;
+        let (logged, mut cancelled) =
             self.patches(transaction).map_err(|problem| (Rule::Order, problem))?;
-        cancelled.extend(self.replaced(&said));
+        cancelled.extend(self.replaced(&logged));
         let mut before: Vec<Mapped> = Vec::new();
         let mut after: Vec<Mapped> = Vec::new();
         let mut groups = BTreeSet::new();
         for key in &cancelled {
             if let Some(object) = self.objects.get_mut(key) {
                 before.extend(mapped(object.kind, object.latest()));
-                object.dying = Some(number);
+                object.freed_by = Some(number);
             }
         }
         let mut keys = Vec::new();
-        for ((key, kind), patches) in said {
+        for ((key, kind), patches) in logged {
             keys.push(key);
             let whole = matches!(&patches[..], [Patch::Whole(_), ..]);
-            let known = self.objects.get(&key).is_some_and(|o| o.kind == kind && !o.dead);
+            let known = self.objects.get(&key).is_some_and(|o| o.kind == kind && !o.freed);
             if !known {
                 let base = read(dev, key.0, key.1 as usize)
                     .ok_or_else(|| (Rule::Order, format!("item beyond the device: {key:?}")))?;
-                let born = self.born;
-                self.born += 1;
+                let generation = self.next_generation;
+                self.next_generation += 1;
                 let base = base.into();
-                let (said, known, dying) = (Vec::new(), None, None);
-                let object = Object { kind, born, base, said, known, dying, dead: false };
+                let (versions, known, freed_by) = (Vec::new(), None, None);
+                let object =
+                    Object { kind, generation, base, versions, known, freed_by, freed: false };
                 self.objects.insert(key, object);
             }
             let Some(object) = self.objects.get_mut(&key) else { continue };
-            object.dying = None;
+            object.freed_by = None;
             let mut bytes: Box<[u8]> = object.latest().into();
             let block = self.blocks.of(key.0, 1).start;
             let new = whole || !known && self.blocks.is_free(block);
@@ -307,27 +314,34 @@ impl Model {
                 groups.insert(AgNo(self.geo.daddr_ag(Daddr(key.0 / 512)).0.0));
             }
             if kind == Kind::Buf {
-                object.learn(&patches, &bytes);
+                object.note_logged_chunks(&patches, &bytes);
             }
             let (lsn, durable) = (transaction.lsn, false);
-            object.said.push(Said { checkpoint: number, lsn, durable, patches, after: bytes });
+            object.versions.push(LoggedVersion {
+                checkpoint: number,
+                lsn,
+                durable,
+                patches,
+                after: bytes,
+            });
             self.active.insert(key);
         }
         self.check_mapped(flushed, before, &after, &cancelled)?;
         let freed = self.read_groups(dev, groups)?;
         let lsn = transaction.lsn;
-        self.passing.push_back(Passing { number, lsn, said: keys, cancelled, freed });
+        self.pending.push_back(PendingCheckpoint { number, lsn, logged: keys, cancelled, freed });
         Ok(())
     }
 
     /// Buffers in whose place a checkpoint creates inodes: what is overwritten needs no cancel.
-    fn replaced(&self, said: &Sayings) -> Vec<Key> {
-        let made = said.iter().filter_map(|((key, kind), patches)| match (kind, &patches[..]) {
+    fn replaced(&self, logged: &LoggedPatches) -> Vec<Key> {
+        let made = logged.iter().filter_map(|((key, kind), patches)| match (kind, &patches[..]) {
             (Kind::Inode(_), [Patch::Whole(_), ..]) => Some(key),
             _ => None,
         });
         let buffers = made.flat_map(|key| {
-            self.over(key.0, 1).filter(|(_, object)| object.kind == Kind::Buf && !object.dead)
+            self.overlapping(key.0, 1)
+                .filter(|(_, object)| object.kind == Kind::Buf && !object.freed)
         });
         let mut keys: Vec<Key> = buffers.map(|(key, _)| *key).collect();
         keys.dedup();
@@ -413,13 +427,14 @@ impl Model {
         Err((Rule::DataFirst, format!("inode {ino} maps block {fsb} as written, but {problem}")))
     }
 
-    /// Is a byte part of an object that is not being freed; or one that is not durably freed?
-    fn is_metadata(&self, at: u64, dying: bool) -> bool {
-        self.over(at, 1).any(|(_, object)| object.lives() && (dying || object.dying.is_none()))
+    /// Is a byte part of a live object? `freeing` includes objects whose free is not durable.
+    fn is_metadata(&self, at: u64, freeing: bool) -> bool {
+        self.overlapping(at, 1)
+            .any(|(_, object)| object.is_live() && (freeing || object.freed_by.is_none()))
     }
 
-    /// Objects that a range touches.
-    fn over(&self, at: u64, len: u64) -> impl Iterator<Item = (&Key, &Object)> {
+    /// Objects that overlap a range.
+    fn overlapping(&self, at: u64, len: u64) -> impl Iterator<Item = (&Key, &Object)> {
         let from = at.saturating_sub(BUFFER_MAX);
         self.objects
             .range((from, 0)..(at + len, 0))
@@ -431,11 +446,11 @@ impl Model {
         let there = read(dev, offset, data.len())
             .ok_or_else(|| (Rule::Order, offset, "beyond the device".into()))?;
         let end = offset + data.len() as u64;
-        let (mut homes, mut plain) = (Vec::new(), Vec::new());
+        let (mut writes, mut plain) = (Vec::new(), Vec::new());
         let mut at = offset;
         while at < end {
             let from = (at - offset) as usize;
-            if let Some(len) = self.object(at, &data[from..], &there[from..], &mut homes)? {
+            if let Some(len) = self.object(at, &data[from..], &there[from..], &mut writes)? {
                 at += len;
                 continue;
             }
@@ -450,42 +465,48 @@ impl Model {
             at = stop;
         }
         plain.iter().for_each(|(at, len)| self.blocks.write(*at, *len));
-        Ok(Begun::InPlace { homes, data: plain })
+        Ok(Begun::InPlace { writes, data: plain })
     }
 
-    /// An object at the start of a write. Returns its length.
+    /// Checks an object at the start of a write. Returns its length.
     fn object(
         &self,
         at: u64,
         data: &[u8],
         there: &[u8],
-        homes: &mut Vec<Going>,
+        writes: &mut Vec<PendingWrite>,
     ) -> Result<Option<u64>, Broken> {
         let mut wrong = None;
         let mut here: Vec<_> = self.objects.range((at, 0)..(at + 1, 0)).collect();
         // A freed object may lie at the start of a live one.
-        here.sort_by_key(|(_, object)| object.dead);
+        here.sort_by_key(|(_, object)| object.freed);
         for (key, object) in here {
-            if object.dead && wrong.is_some() {
+            if object.freed && wrong.is_some() {
                 break;
             }
             let len = key.1 as usize;
             let (Some(bytes), Some(there)) = (data.get(..len), there.get(..len)) else { continue };
-            match object.shown(bytes, there, self.durable) {
+            match object.state_written(bytes, there, self.durable) {
                 // A freed object may be data now, written again unchanged.
-                Shown::Same if object.dead => {}
-                Shown::Same => return Ok(Some(key.1.into())),
-                Shown::Checkpoint(checkpoint) => {
-                    let (born, bytes) = (object.born, bytes.into());
-                    homes.push(Going { event: 0, key: *key, born, checkpoint, bytes });
+                InPlaceState::Unchanged if object.freed => {}
+                InPlaceState::Unchanged => return Ok(Some(key.1.into())),
+                InPlaceState::Checkpoint(checkpoint) => {
+                    let (generation, bytes) = (object.generation, bytes.into());
+                    writes.push(PendingWrite {
+                        event: 0,
+                        key: *key,
+                        generation,
+                        checkpoint,
+                        bytes,
+                    });
                     return Ok(Some(key.1.into()));
                 }
-                Shown::Wrong(_) if object.dead => {}
-                Shown::Wrong(problem) => {
+                InPlaceState::Wrong(_) if object.freed => {}
+                InPlaceState::Wrong(problem) => {
                     let marked = self.is_marked(at, bytes) || matches!(object.kind, Kind::Inode(_));
                     let rule = if marked { Rule::InPlace } else { Rule::Reuse };
-                    let seen =
-                        object.said.iter().any(|said| said.durable) || object.said.is_empty();
+                    let seen = object.versions.iter().any(|version| version.durable)
+                        || object.versions.is_empty();
                     if seen || marked {
                         wrong.get_or_insert((rule, at, problem));
                     }
@@ -495,7 +516,7 @@ impl Model {
         wrong.map_or(Ok(None), Err)
     }
 
-    /// A piece of a block, at which no object starts that it could be.
+    /// Checks a piece of a block that matches no known object.
     fn unknown(&mut self, at: u64, data: &[u8], there: &[u8]) -> Result<(), Broken> {
         if self.is_marked(at, data) {
             // Of a directory block in pieces, one may change nothing but the marks.
@@ -513,8 +534,8 @@ impl Model {
         }
         let len = data.len() as u64;
         let metadata = self
-            .over(at, len)
-            .find(|(_, o)| o.lives() && o.said.iter().any(|s| s.durable) && !o.dead);
+            .overlapping(at, len)
+            .find(|(_, o)| o.is_live() && o.versions.iter().any(|s| s.durable) && !o.freed);
         if let Some((key, object)) = metadata {
             let problem = format!("data over {:?} at daddr {}", object.kind, key.0 / 512);
             return Err((Rule::Reuse, at, problem));
@@ -523,8 +544,11 @@ impl Model {
             let problem = format!("data into block {block}, whose free is not durable");
             return Err((Rule::Reuse, at, problem));
         }
-        let gone: Vec<Key> =
-            self.over(at, len).filter(|(_, object)| object.dead).map(|(key, _)| *key).collect();
+        let gone: Vec<Key> = self
+            .overlapping(at, len)
+            .filter(|(_, object)| object.freed)
+            .map(|(key, _)| *key)
+            .collect();
         gone.iter().for_each(|key| drop(self.objects.remove(key)));
         Ok(())
     }
@@ -532,22 +556,16 @@ impl Model {
     /// Does it carry the marks of this volume's metadata, other than remote values and copies of the
     /// superblock?
     fn is_marked(&self, at: u64, data: &[u8]) -> bool {
-        let daddr = at / BASIC_BLOCK as u64;
-        let be64 = |at: usize| {
-            data.get(at..at + 8)
-                .and_then(|raw| raw.first_chunk())
-                .map(|raw| u64::from_be_bytes(*raw))
-        };
-        if data.get(..2) == Some(&inode::MAGIC.to_be_bytes()[..]) {
+        if inode::has_magic(data) {
             let uuid = data.get(160..176) == Some(&self.geo.meta_uuid.0[..]);
-            return uuid && be64(152) == Some(self.ino_at(at).0);
+            return uuid && inode::INO.try_get(data) == Some(self.ino_at(at));
         }
         let Some(kind) = BufKind::identify(data, &KINDS) else { return false };
         let Some(layout) = kind.layout().filter(|_| kind != BufKind::Superblock) else {
             return false;
         };
         data.get(layout.uuid..layout.uuid + 16) == Some(&self.geo.meta_uuid.0[..])
-            && layout.blkno.is_none_or(|field| be64(field) == Some(daddr))
+            && layout.is_at(data, Daddr(at / BASIC_BLOCK as u64))
     }
 
     fn ino_at(&self, at: u64) -> Ino {
@@ -558,11 +576,11 @@ impl Model {
 }
 
 /// The items of each object in a transaction, in the order of replay.
-type Sayings = BTreeMap<(Key, Kind), Vec<Patch>>;
+type LoggedPatches = BTreeMap<(Key, Kind), Vec<Patch>>;
 
 impl Model {
-    fn patches(&self, transaction: &Transaction) -> Result<(Sayings, Vec<Key>), String> {
-        let mut first: Sayings = BTreeMap::new();
+    fn patches(&self, transaction: &Transaction) -> Result<(LoggedPatches, Vec<Key>), String> {
+        let mut first: LoggedPatches = BTreeMap::new();
         let mut links = Vec::new();
         let (mut cancelled, mut cancels) = (Vec::new(), Vec::new());
         for raw in transaction.items() {

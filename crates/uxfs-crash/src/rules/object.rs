@@ -1,6 +1,8 @@
 //! A metadata object, a buffer or an inode: its safe state in place, and its states in the log.
 
-use uxfs_format::btree::{LEVEL_OFFSET, LONG, NUMRECS_OFFSET, TreeKind};
+use uxfs_format::attr::sf;
+use uxfs_format::btree::{self, BmapNode, LONG, TreeKind};
+use uxfs_format::bytes::Field;
 use uxfs_format::extent::{Extent, RECORD_LEN};
 use uxfs_format::inode::{self, CORE_LEN, CRC_OFFSET, Flags2, Fork, ForkFormat, InodeCore};
 use uxfs_format::log::{CHUNK, InodeFields, LOG_CORE_LEN, core_to_disk, root_to_disk};
@@ -30,7 +32,6 @@ pub(super) const KINDS: [BufKind; 19] = [
     BufKind::AttrLeaf,
 ];
 
-/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Kind {
     Buf,
@@ -41,7 +42,6 @@ pub(super) enum Kind {
 pub(super) enum Patch {
     /// Bytes at offsets.
     Chunks(Vec<(usize, Box<[u8]>)>),
-    /// The whole object.
     Whole(Box<[u8]>),
     /// Core and forks.
     Inode {
@@ -77,7 +77,7 @@ impl Patch {
                 let new = core_to_disk(core, old, lsn);
                 bytes[..CORE_LEN].copy_from_slice(&new);
                 if fields.contains(InodeFields::DEV) {
-                    bytes[CORE_LEN..CORE_LEN + 4].copy_from_slice(&rdev.to_be_bytes());
+                    inode::DEV.set(&mut bytes[CORE_LEN..], *rdev);
                 }
                 let Ok(decoded) = InodeCore::decode_unchecked(bytes, ino) else { return };
                 let literal = bytes.len() - CORE_LEN;
@@ -103,8 +103,8 @@ impl Patch {
     }
 }
 
-/// The state of an object in a checkpoint.
-pub(super) struct Said {
+/// An object as a checkpoint logged it.
+pub(super) struct LoggedVersion {
     /// The checkpoint's number.
     pub(super) checkpoint: u64,
     pub(super) lsn: Lsn,
@@ -114,27 +114,26 @@ pub(super) struct Said {
     pub(super) after: Box<[u8]>,
 }
 
-/// An object.
 pub(super) struct Object {
     pub(super) kind: Kind,
-    /// A number that differs from those of earlier and later objects in its place.
-    pub(super) born: u64,
+    /// Distinguishes successive objects in the same place.
+    pub(super) generation: u64,
     /// The safe state in place.
     pub(super) base: Box<[u8]>,
-    pub(super) said: Vec<Said>,
+    pub(super) versions: Vec<LoggedVersion>,
     /// The logged chunks of a buffer that was never written in place. The content of other chunks
     /// has no meaning.
     pub(super) known: Option<Vec<bool>>,
-    /// The checkpoint that frees it.
-    pub(super) dying: Option<u64>,
+    /// Number of the checkpoint that frees it.
+    pub(super) freed_by: Option<u64>,
     /// The free is durable.
-    pub(super) dead: bool,
+    pub(super) freed: bool,
 }
 
-/// The state that a write in place shows.
-pub(super) enum Shown {
-    /// The present state.
-    Same,
+/// What a write in place contains.
+pub(super) enum InPlaceState {
+    /// What is in place already.
+    Unchanged,
     /// The state of this checkpoint.
     Checkpoint(u64),
     /// Another state, which is an error.
@@ -151,65 +150,67 @@ impl Object {
 
     /// Its state after the last checkpoint so far.
     pub(super) fn latest(&self) -> &[u8] {
-        self.said.last().map_or(&self.base, |said| &said.after)
+        self.versions.last().map_or(&self.base, |version| &version.after)
     }
 
-    /// Does a durable checkpoint log it, or did it exist from the beginning?
-    pub(super) fn lives(&self) -> bool {
-        !self.dead
+    /// Not durably freed.
+    pub(super) fn is_live(&self) -> bool {
+        !self.freed
     }
 
-    /// What `bytes`, about to be written in its place where `there` is now, show of it. `last` is
+    /// Which state of the object `bytes` are, about to be written over `there`. `last` is
     /// the LSN of the last durable checkpoint.
-    pub(super) fn shown(&self, bytes: &[u8], there: &[u8], last: Lsn) -> Shown {
+    pub(super) fn state_written(&self, bytes: &[u8], there: &[u8], last: Lsn) -> InPlaceState {
         if bytes == there {
-            return Shown::Same;
+            return InPlaceState::Unchanged;
         }
         let stamped = lsn_of(self.kind, bytes);
         let mut wrong = None;
-        for said in self.said.iter().rev() {
-            if !self.alike(bytes, &said.after) {
+        for version in self.versions.iter().rev() {
+            if !self.alike(bytes, &version.after) {
                 continue;
             }
-            if !said.durable {
+            if !version.durable {
                 wrong.get_or_insert_with(|| {
-                    format!("its checkpoint at {} is not durable", said.lsn)
+                    format!("its checkpoint at {} is not durable", version.lsn)
                 });
                 continue;
             }
-            let made = said.patches.iter().all(|patch| matches!(patch, Patch::Whole(_)));
+            let made = version.patches.iter().all(|patch| matches!(patch, Patch::Whole(_)));
             // Never too high, or replay would leave out what came after. Lower does no harm: with
-            // immediate logging, transactions that go down together bear the position of the first;
-            // replay then goes over the others again, and comes to the same.
+            // immediate logging, transactions written together carry the position of the first;
+            // replay then repeats the others, with the same result.
             let fits = match stamped {
                 None => true,
                 Some(_) if made => true,
                 // A piece of a directory block has the LSN of the last piece that changed.
                 Some((lsn, true)) => lsn <= last,
-                Some((lsn, false)) => lsn <= said.lsn,
+                Some((lsn, false)) => lsn <= version.lsn,
             };
             if fits {
-                return Shown::Checkpoint(said.checkpoint);
+                return InPlaceState::Checkpoint(version.checkpoint);
             }
             let lsn = stamped.map_or(Lsn(0), |(lsn, _)| lsn);
             wrong.get_or_insert_with(|| {
-                format!("it is stamped {lsn}, and was logged at {}", said.lsn)
+                format!("it is stamped {lsn}, and was logged at {}", version.lsn)
             });
         }
         // Inodes of a new chunk are written as created while others are already in use: the
         // checkpoint's changes follow.
-        for said in self.said.iter().filter(|said| said.durable && self.kind != Kind::Buf) {
-            if let [Patch::Whole(made), _, ..] = &said.patches[..]
+        for version in
+            self.versions.iter().filter(|version| version.durable && self.kind != Kind::Buf)
+        {
+            if let [Patch::Whole(made), _, ..] = &version.patches[..]
                 && same(self.kind, bytes, made)
             {
-                return Shown::Checkpoint(said.checkpoint - 1);
+                return InPlaceState::Checkpoint(version.checkpoint - 1);
             }
         }
         let newer = stamped.is_some_and(|(lsn, _)| lsn > last && lsn.0 != u64::MAX);
         if !newer && (same(self.kind, bytes, there) || same(self.kind, bytes, &self.base)) {
-            return Shown::Same;
+            return InPlaceState::Unchanged;
         }
-        Shown::Wrong(wrong.unwrap_or_else(|| self.difference(bytes)))
+        InPlaceState::Wrong(wrong.unwrap_or_else(|| self.difference(bytes)))
     }
 
     /// Are they equal where the expected content is known?
@@ -224,9 +225,9 @@ impl Object {
         same(self.kind, &blank(a), &blank(b))
     }
 
-    /// Notes the chunks that a buffer item logs. For a buffer that was never written in place they
-    /// are all that matters.
-    pub(super) fn learn(&mut self, patches: &[Patch], after: &[u8]) {
+    /// Notes the chunks that a buffer item logs. Of a buffer that was never written in place, only
+    /// these are compared.
+    pub(super) fn note_logged_chunks(&mut self, patches: &[Patch], after: &[u8]) {
         let [Patch::Chunks(pieces)] = patches else {
             if let [Patch::Whole(_)] = patches {
                 self.known = None;
@@ -251,8 +252,9 @@ impl Object {
     }
 
     fn difference(&self, bytes: &[u8]) -> String {
-        let latest = self.said.iter().rfind(|said| said.durable);
-        let (durable, lsn) = latest.map_or((&self.base, Lsn(0)), |said| (&said.after, said.lsn));
+        let latest = self.versions.iter().rfind(|version| version.durable);
+        let (durable, lsn) =
+            latest.map_or((&self.base, Lsn(0)), |version| (&version.after, version.lsn));
         let differs = |at: &usize| {
             let marks = marks(self.kind, bytes);
             bytes[*at] != durable[*at]
@@ -265,50 +267,54 @@ impl Object {
             .collect();
         let first = first.join(", ");
         format!(
-            "{:?}: what it shows is in no durable checkpoint (last {lsn}; bytes {first})",
+            "{:?}: its content is in no durable checkpoint (last {lsn}; bytes {first})",
             self.kind
         )
     }
 
     /// The durable checkpoints with changes that are not in place, for messages.
     pub(super) fn logged(&self, position: impl Fn(Lsn) -> u64) -> String {
-        let durable = self.said.iter().filter(|said| said.durable);
-        let places: Vec<String> = durable.map(|said| position(said.lsn).to_string()).collect();
+        let durable = self.versions.iter().filter(|version| version.durable);
+        let places: Vec<String> =
+            durable.map(|version| position(version.lsn).to_string()).collect();
         places.join(", ")
     }
 
     /// Does a recovery from `tail` reach its last durable state?
-    pub(super) fn comes_back(&self, tail: impl Fn(Lsn) -> bool) -> bool {
-        let Some(last) = self.said.iter().rfind(|said| said.durable) else { return true };
-        let lost = self.said.iter().any(|said| said.durable && !tail(said.lsn));
+    pub(super) fn is_recovered_from(&self, tail: impl Fn(Lsn) -> bool) -> bool {
+        let Some(last) = self.versions.iter().rfind(|version| version.durable) else { return true };
+        let lost = self.versions.iter().any(|version| version.durable && !tail(version.lsn));
         if !lost {
             return true;
         }
         let mut bytes = self.base.clone();
-        for said in self.said.iter().filter(|said| said.durable && tail(said.lsn)) {
-            said.patches.iter().for_each(|patch| patch.apply(&mut bytes, self.ino(), said.lsn));
+        for version in self.versions.iter().filter(|version| version.durable && tail(version.lsn)) {
+            version
+                .patches
+                .iter()
+                .for_each(|patch| patch.apply(&mut bytes, self.ino(), version.lsn));
         }
         self.alike(&bytes, &last.after)
     }
 
-    /// Notes that a write in place is safe: `bytes`, which show `checkpoint`.
-    pub(super) fn home(&mut self, checkpoint: u64, bytes: Box<[u8]>) {
+    /// Notes that a write in place is safe: `bytes`, the state of `checkpoint`.
+    pub(super) fn written_in_place(&mut self, checkpoint: u64, bytes: Box<[u8]>) {
         self.base = bytes;
-        self.said.retain(|said| said.checkpoint > checkpoint);
+        self.versions.retain(|version| version.checkpoint > checkpoint);
         self.known = None;
         let mut now = self.base.clone();
         let ino = self.ino();
-        for said in &mut self.said {
-            said.patches.iter().for_each(|patch| patch.apply(&mut now, ino, said.lsn));
-            said.after = now.clone();
+        for version in &mut self.versions {
+            version.patches.iter().for_each(|patch| patch.apply(&mut now, ino, version.lsn));
+            version.after = now.clone();
         }
     }
 }
 
 /// The LSN of a buffer or inode, and whether it may be a part of something larger.
 fn lsn_of(kind: Kind, bytes: &[u8]) -> Option<(Lsn, bool)> {
-    let (at, piece) = match kind {
-        Kind::Inode(_) => (inode::LSN_OFFSET, false),
+    let (lsn, piece) = match kind {
+        Kind::Inode(_) => (inode::LSN, false),
         Kind::Buf => {
             let kind = BufKind::identify(bytes, &KINDS)?;
             if kind == BufKind::Superblock {
@@ -323,17 +329,16 @@ fn lsn_of(kind: Kind, bytes: &[u8]) -> Option<(Lsn, bool)> {
                     | BufKind::DirLeafN
                     | BufKind::DaNode
             );
-            (kind.layout()?.lsn, dir)
+            (Field::at(kind.layout()?.lsn), dir)
         }
     };
-    let raw = bytes.get(at..at + 8)?.first_chunk()?;
-    Some((Lsn(u64::from_be_bytes(*raw)), piece))
+    Some((lsn.try_get(bytes)?, piece))
 }
 
 /// The offsets of checksum and LSN, in this order.
 fn marks(kind: Kind, bytes: &[u8]) -> [(usize, usize); 2] {
     let (crc, lsn) = match kind {
-        Kind::Inode(_) => (CRC_OFFSET, inode::LSN_OFFSET),
+        Kind::Inode(_) => (CRC_OFFSET, inode::LSN.offset()),
         Kind::Buf => {
             let layout = BufKind::identify(bytes, &KINDS).and_then(BufKind::layout);
             layout.map_or((0, 0), |layout| (layout.crc, layout.lsn))
@@ -410,14 +415,13 @@ fn used(core: &InodeCore, fork: Fork, raw: &[u8]) -> Vec<u8> {
     match core.fork_format(fork) {
         ForkFormat::Dev => first(4),
         ForkFormat::Local if fork == Fork::Data => first(core.size as usize),
-        ForkFormat::Local => first(usize::from(u16::from_be_bytes([bytes[0], bytes[1]]))),
+        ForkFormat::Local => first(usize::from(sf::TOTAL.get(bytes))),
         ForkFormat::Extents => first(core.fork_extents(fork) as usize * RECORD_LEN),
         ForkFormat::Btree => {
-            let count = usize::from(u16::from_be_bytes([bytes[2], bytes[3]]));
-            let most = (bytes.len() - 4) / 16;
-            let count = count.min(most);
-            let pointers = 4 + 8 * most;
-            [&bytes[..4 + 8 * count], &bytes[pointers..pointers + 8 * count]].concat()
+            let node = BmapNode::root(bytes.len());
+            let count = usize::from(btree::ROOT_NUMRECS.get(bytes)).min(node.max());
+            let pointers = node.ptr(0).offset()..node.ptr(count).offset();
+            [&bytes[..node.key(count).offset()], &bytes[pointers]].concat()
         }
     }
 }
@@ -435,7 +439,7 @@ pub(super) fn mapped(kind: Kind, bytes: &[u8]) -> Vec<Mapped> {
     let unpack = |raw: &[u8]| raw.first_chunk::<RECORD_LEN>().map(Extent::unpack);
     match kind {
         Kind::Inode(ino) => {
-            if bytes[..2] != inode::MAGIC.to_be_bytes() {
+            if !inode::has_magic(bytes) {
                 return Vec::new();
             }
             let Ok(core) = InodeCore::decode_unchecked(bytes, ino) else { return Vec::new() };
@@ -456,16 +460,15 @@ pub(super) fn mapped(kind: Kind, bytes: &[u8]) -> Vec<Mapped> {
         }
         Kind::Buf => {
             let leaf = BufKind::identify(bytes, &[BufKind::Btree(TreeKind::Bmap)]).is_some()
-                && bytes[LEVEL_OFFSET..LEVEL_OFFSET + 2] == [0, 0];
+                && btree::LEVEL.get(bytes) == 0;
             if !leaf {
                 return Vec::new();
             }
-            let count =
-                usize::from(u16::from_be_bytes([bytes[NUMRECS_OFFSET], bytes[NUMRECS_OFFSET + 1]]));
-            let owner = bytes[LONG.owner..].first_chunk().map_or(0, |raw| u64::from_be_bytes(*raw));
+            let count = usize::from(btree::NUMRECS.get(bytes));
+            let ino = btree::BMAP_OWNER.get(bytes);
             let records = bytes[LONG.len..].chunks_exact(RECORD_LEN).take(count).filter_map(unpack);
             let written = records.filter(|extent| !extent.unwritten);
-            written.map(|extent| Mapped { extent, ino: Ino(owner), shared: false }).collect()
+            written.map(|extent| Mapped { extent, ino, shared: false }).collect()
         }
     }
 }

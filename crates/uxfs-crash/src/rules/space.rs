@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use uxfs_format::agf::{self, Agf};
-use uxfs_format::btree::{LEVEL_OFFSET, NUMRECS_OFFSET, SHORT, TreeKind};
+use uxfs_format::btree::{self, FreeExtent, SHORT, TreeKind};
 use uxfs_format::{AgBlock, AgNo, Geometry};
 
 const FREE: u8 = 1;
@@ -46,11 +46,11 @@ impl Blocks {
         for ag in 0..geo.ag_count {
             blocks.read_group(geo, AgNo(ag), read)?;
         }
-        blocks.settle_all();
+        blocks.clear_pending();
         Some(blocks)
     }
 
-    fn settle_all(&mut self) {
+    fn clear_pending(&mut self) {
         self.flags.iter_mut().for_each(|flags| *flags &= !PENDING);
     }
 
@@ -75,7 +75,7 @@ impl Blocks {
     }
 
     /// Notes that the checkpoint that freed these blocks is durable.
-    pub(super) fn freed_for_good(&mut self, extents: &[(u64, u64)]) {
+    pub(super) fn frees_durable(&mut self, extents: &[(u64, u64)]) {
         each(extents).for_each(|block| self.flags[block] &= !PENDING);
     }
 
@@ -165,10 +165,6 @@ fn free_extents(geo: &Geometry, ag: AgNo, read: &Reader<'_>) -> Option<Vec<(u64,
     if agf.magicnum.get() != agf::MAGIC {
         return None;
     }
-    let be32 = |b: &[u8], at: usize| {
-        b.get(at..at + 4).and_then(|b| b.first_chunk().copied()).map(u32::from_be_bytes)
-    };
-    let be16 = |b: &[u8], at: usize| u16::from_be_bytes([b[at], b[at + 1]]);
     let size = geo.block_size as usize;
     let mut block = AgBlock(agf.bno_root.get());
     let magic = TreeKind::Bno.magic();
@@ -179,23 +175,23 @@ fn free_extents(geo: &Geometry, ag: AgNo, read: &Reader<'_>) -> Option<Vec<(u64,
     loop {
         let bytes = read(geo.ag_daddr(ag, block).bytes(), size)?;
         left = left.checked_sub(1)?;
-        if be32(&bytes, 0)? != magic {
+        if btree::MAGIC.try_get(&bytes)? != magic {
             return None;
         }
-        let count = usize::from(be16(&bytes, NUMRECS_OFFSET));
-        if be16(&bytes, LEVEL_OFFSET) > 0 {
+        let count = usize::from(btree::NUMRECS.get(&bytes));
+        if btree::LEVEL.get(&bytes) > 0 {
             let at = SHORT.len + TreeKind::Bno.max_node(size) * TreeKind::Bno.key_len();
-            block = AgBlock(be32(&bytes, at)?);
+            block = AgBlock(btree::ptr(bytes.get(at..at + SHORT.ptr_len)?) as u32);
             continue;
         }
         for index in 0..count {
             let at = SHORT.len + 8 * index;
-            let (start, len) = (be32(&bytes, at)?, be32(&bytes, at + 4)?);
-            found.push((first + u64::from(start), u64::from(len)));
+            let free = FreeExtent::decode(bytes.get(at..at + 8)?);
+            found.push((first + u64::from(free.start.0), u64::from(free.len)));
         }
-        block = AgBlock(be32(&bytes, SHORT.rightsib)?);
-        if block.is_null() {
+        let Some(next) = btree::sibling(bytes.get(SHORT.sibling(false))?) else {
             return Some(found);
-        }
+        };
+        block = AgBlock(next as u32);
     }
 }

@@ -33,7 +33,7 @@ fn options(size_max: u64) -> OpenOptions {
     options.seed = Some(7);
     let mut journal = JournalOptions::default();
     journal.pipeline.size_max = size_max;
-    options.journal = Some(journal);
+    options.journal = journal;
     options
 }
 

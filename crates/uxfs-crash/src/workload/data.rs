@@ -33,7 +33,7 @@ impl Workload<'_> {
         let history = &mut self.history;
         change(&mut Change {
             file: &mut file,
-            touches: &mut history.touches,
+            writes: &mut history.in_place_writes,
             block: history.block,
             step,
             uses,
@@ -50,7 +50,7 @@ impl Workload<'_> {
             1 => self.rng.below(size as u64 + 1) as usize,
             _ => self.rng.below(FILE_MAX as u64 / 2) as usize,
         };
-        self.did(if from == size { "append" } else { "write" });
+        self.record_operation(if from == size { "append" } else { "write" });
         let most = if self.rng.once_in(3) { 40_000 } else { 3000 };
         let len = 1 + self.rng.below(most) as usize;
         let to = (from + len).min(FILE_MAX);
@@ -66,13 +66,13 @@ impl Workload<'_> {
     /// Writes a file's data back, without durability.
     pub(super) fn write_back(&mut self) -> Result<()> {
         let Some(path) = self.any(S_IFREG) else { return Ok(()) };
-        self.did("write-back");
+        self.record_operation("write-back");
         self.fs.write_back_file(self.ino(&path)?)
     }
 
     pub(super) fn truncate(&mut self, step: usize) -> Result<()> {
         let Some(path) = self.any(S_IFREG) else { return Ok(()) };
-        self.did("truncate");
+        self.record_operation("truncate");
         let size = self.tree[&path].file.size as u64;
         let new = match self.rng.below(4) {
             0 => 0,
@@ -116,7 +116,7 @@ impl Workload<'_> {
         if to > FILE_MAX || (kind == 5 && size + (to - from) > FILE_MAX) {
             return Ok(());
         }
-        self.did(name);
+        self.record_operation(name);
         let ino = self.ino(&path)?;
         self.fs.fallocate(ino, mode, from as u64, (to - from) as u64)?;
         self.change(&path, step, |file| {
@@ -159,7 +159,7 @@ impl Workload<'_> {
         if len == 0 || to_at + len > FILE_MAX {
             return Ok(());
         }
-        self.did(if clone { "clone" } else { "share" });
+        self.record_operation(if clone { "clone" } else { "share" });
         let (one, other) = (self.ino(&from)?, self.ino(&to)?);
         self.fs.share(one, from_at as u64, other, to_at as u64, len as u64)?;
         self.change(&to, step, |file| file.share(&source, from_at, len, to_at));

@@ -3,9 +3,9 @@
 //! Names and content follow from the operations. Other attributes are read from the volume after
 //! each step, because here it only matters that they survive.
 
+mod attributes;
 mod data;
 mod names;
-mod traits;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,7 +22,6 @@ use crate::history::{self, History, Moment, Node, Tree};
 /// The style of a workload, by its seed.
 #[derive(Clone, Copy, Debug)]
 struct Style {
-    /// Most names in the tree.
     names_max: usize,
     /// Most names go into one directory.
     wide: bool,
@@ -32,7 +31,6 @@ struct Style {
     sync: u64,
 }
 
-/// A running workload.
 pub(crate) struct Workload<'a> {
     fs: &'a Fs,
     dev: &'a RecordDev,
@@ -69,7 +67,7 @@ impl<'a> Workload<'a> {
         };
         let root = Node {
             id: 0,
-            traits: history::traits(fs, fs.root())?,
+            attributes: history::attributes(fs, fs.root())?,
             xattrs: Arc::new(history::xattrs(fs, fs.root())?),
             file: Arc::default(),
         };
@@ -119,7 +117,7 @@ impl<'a> Workload<'a> {
                 ) => self.refused(),
                 // The step may be partly done; no further step follows.
                 Err(Error::NoSpace) => {
-                    self.did("enospc");
+                    self.record_operation("enospc");
                     self.moment()?;
                     return Ok(());
                 }
@@ -143,12 +141,12 @@ impl<'a> Workload<'a> {
 
     fn make_durable(&mut self, step: usize) -> Result<()> {
         if let Some(path) = self.any(S_IFREG).filter(|_| self.rng.once_in(3)) {
-            self.did("fsync");
+            self.record_operation("fsync");
             self.fs.fsync(self.ino(&path)?)?;
             self.history.synced.push((step, Some(self.tree[&path].id)));
             return Ok(());
         }
-        self.did("sync");
+        self.record_operation("sync");
         self.fs.sync()?;
         self.history.synced.push((step, None));
         Ok(())
@@ -156,20 +154,20 @@ impl<'a> Workload<'a> {
 
     /// Checks at the end that the open volume has the expected state.
     pub(crate) fn agrees(&self) -> Result<core::result::Result<(), String>> {
-        let sight = history::read(self.fs)?;
+        let recovered = history::read(self.fs)?;
         let last = self.history.moments.len() - 1;
-        Ok(self.history.find(&sight, last, last).map(|_| ()))
+        Ok(self.history.find(&recovered, last, last).map(|_| ()))
     }
 
     /// Records the operation of this step.
-    fn did(&mut self, operation: &'static str) {
+    fn record_operation(&mut self, operation: &'static str) {
         self.operations.insert(operation);
         self.operation = operation;
     }
 
     fn refused(&mut self) {
         self.changed = None;
-        self.did("refused");
+        self.record_operation("refused");
     }
 
     /// Reads the attributes of every file, and records the moment.
@@ -182,13 +180,13 @@ impl<'a> Workload<'a> {
                 Some(new) => Arc::clone(new),
                 None => {
                     let ino = self.ino(&path)?;
-                    let traits = history::traits(self.fs, ino)?;
+                    let attributes = history::attributes(self.fs, ino)?;
                     let renew = self.renew.contains(&node.id);
-                    let new = if traits == node.traits && !renew {
+                    let new = if attributes == node.attributes && !renew {
                         node
                     } else {
                         let mut new = Node::clone(&node);
-                        new.traits = traits;
+                        new.attributes = attributes;
                         if renew {
                             new.xattrs = Arc::new(history::xattrs(self.fs, ino)?);
                         }
@@ -248,11 +246,11 @@ impl<'a> Workload<'a> {
     }
 
     fn kind(&self, path: &[u8]) -> u16 {
-        self.tree[path].traits.mode & S_IFMT
+        self.tree[path].attributes.mode & S_IFMT
     }
 
     fn of_kind(&self, kind: u16) -> Vec<Vec<u8>> {
-        let wanted = |node: &Node| node.traits.mode & S_IFMT == kind;
+        let wanted = |node: &Node| node.attributes.mode & S_IFMT == kind;
         self.tree.iter().filter(|(_, node)| wanted(node)).map(|(path, _)| path.clone()).collect()
     }
 
@@ -276,14 +274,13 @@ impl<'a> Workload<'a> {
         (parent.unwrap_or_default(), name)
     }
 
-    /// Adds the name of a new file.
     fn add(&mut self, parent: &[u8], name: &[u8]) -> Result<()> {
         self.next_id += 1;
         let path = join(parent, name);
         let ino = self.ino(&path)?;
         let node = Node {
             id: self.next_id,
-            traits: history::traits(self.fs, ino)?,
+            attributes: history::attributes(self.fs, ino)?,
             xattrs: Arc::new(BTreeMap::new()),
             file: Arc::default(),
         };

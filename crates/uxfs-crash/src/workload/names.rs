@@ -11,11 +11,11 @@ impl Workload<'_> {
         let (parent, name) = self.new_path();
         let dir = self.ino(&parent)?;
         if kind == S_IFLNK {
-            self.did("symlink");
+            self.record_operation("symlink");
             let len = if self.rng.once_in(2) { 20 } else { 900 };
             self.fs.symlink(dir, &name, &vec![b't'; len], &NewInode::new(0o640))?;
         } else {
-            self.did(if kind == S_IFDIR { "mkdir" } else { "create" });
+            self.record_operation(if kind == S_IFDIR { "mkdir" } else { "create" });
             let attr_bytes = if self.rng.once_in(4) { 100 } else { 0 };
             let new = NewInode { attr_bytes, ..NewInode::new(kind | 0o640) };
             self.fs.create(dir, &name, &new)?;
@@ -24,7 +24,7 @@ impl Workload<'_> {
     }
 
     pub(super) fn make_node(&mut self) -> Result<()> {
-        self.did("mknod");
+        self.record_operation("mknod");
         let (parent, name) = self.new_path();
         let kind = [S_IFCHR, S_IFBLK, S_IFIFO, S_IFSOCK][self.rng.below(4) as usize];
         let mut new = NewInode::new(kind | 0o600);
@@ -37,7 +37,7 @@ impl Workload<'_> {
 
     pub(super) fn link(&mut self) -> Result<()> {
         let Some(old) = self.any(S_IFREG) else { return Ok(()) };
-        self.did("link");
+        self.record_operation("link");
         let (parent, name) = self.new_path();
         self.fs.link(self.ino(&old)?, self.ino(&parent)?, &name)?;
         let node = self.tree[&old].clone();
@@ -61,7 +61,7 @@ impl Workload<'_> {
         let (parent, name) = self.rename_target();
         let new = join(&parent, &name);
         let flags = if self.rng.once_in(4) { RenameFlags::NoReplace } else { RenameFlags::Replace };
-        self.did(match (flags, self.tree.contains_key(&new)) {
+        self.record_operation(match (flags, self.tree.contains_key(&new)) {
             (RenameFlags::NoReplace, _) => "rename-noreplace",
             (_, true) => "rename-over",
             _ => "rename",
@@ -71,8 +71,8 @@ impl Workload<'_> {
         let same = self.tree.get(&new).is_some_and(|node| node.id == self.tree[&old].id);
         if !same {
             self.tree.remove(&new);
-            let moved = self.take(&old);
-            self.give(&old, &new, moved);
+            let moved = self.remove_subtree(&old);
+            self.insert_subtree(&old, &new, moved);
         }
         Ok(())
     }
@@ -81,7 +81,7 @@ impl Workload<'_> {
         let Some(old) = self.any_name() else { return Ok(()) };
         let (parent, name) = self.rename_target();
         let new = join(&parent, &name);
-        self.did("rename-whiteout");
+        self.record_operation("rename-whiteout");
         let (up, last) = split(&old);
         let from = (self.ino(up)?, last);
         self.fs.rename_whiteout(from, (self.ino(&parent)?, &name), (0, 0))?;
@@ -90,28 +90,28 @@ impl Workload<'_> {
             return Ok(());
         }
         self.tree.remove(&new);
-        let moved = self.take(&old);
-        self.give(&old, &new, moved);
+        let moved = self.remove_subtree(&old);
+        self.insert_subtree(&old, &new, moved);
         let (up, last) = split(&old);
         self.add(up, last)
     }
 
     pub(super) fn exchange(&mut self) -> Result<()> {
         let (Some(one), Some(other)) = (self.any_name(), self.any_name()) else { return Ok(()) };
-        self.did("exchange");
+        self.record_operation("exchange");
         let ((up, name), (to, new_name)) = (split(&one), split(&other));
         let (up, to) = (self.ino(up)?, self.ino(to)?);
         self.fs.rename(up, name, to, new_name, RenameFlags::Exchange)?;
         if self.tree[&one].id != self.tree[&other].id {
-            let (first, second) = (self.take(&one), self.take(&other));
-            self.give(&one, &other, first);
-            self.give(&other, &one, second);
+            let (first, second) = (self.remove_subtree(&one), self.remove_subtree(&other));
+            self.insert_subtree(&one, &other, first);
+            self.insert_subtree(&other, &one, second);
         }
         Ok(())
     }
 
     /// Removes a name and everything below it from the tree.
-    fn take(&mut self, path: &[u8]) -> Tree {
+    fn remove_subtree(&mut self, path: &[u8]) -> Tree {
         let below = join(path, b"");
         let taken = |p: &Vec<u8>| p == path || p.starts_with(&below);
         let (moved, rest) =
@@ -121,7 +121,7 @@ impl Workload<'_> {
     }
 
     /// Inserts what was removed from one name under another.
-    fn give(&mut self, old: &[u8], new: &[u8], moved: Tree) {
+    fn insert_subtree(&mut self, old: &[u8], new: &[u8], moved: Tree) {
         for (path, node) in moved {
             self.tree.insert([new, &path[old.len()..]].concat(), node);
         }
@@ -132,11 +132,11 @@ impl Workload<'_> {
         let (up, last) = split(&path);
         let dir = self.ino(up)?;
         if self.kind(&path) == S_IFDIR {
-            self.did("rmdir");
+            self.record_operation("rmdir");
             self.fs.rmdir(dir, last)?;
         } else {
             let held = self.rng.once_in(3);
-            self.did(if held { "unlink-open" } else { "unlink" });
+            self.record_operation(if held { "unlink-open" } else { "unlink" });
             let ino = self.ino(&path)?;
             if held {
                 self.fs.hold(ino);
@@ -153,7 +153,7 @@ impl Workload<'_> {
         if self.held.is_empty() {
             return Ok(());
         }
-        self.did("close");
+        self.record_operation("close");
         let at = self.rng.below(self.held.len() as u64) as usize;
         let ino = self.held.swap_remove(at);
         self.fs.release(ino, 1)

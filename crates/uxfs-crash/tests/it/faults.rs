@@ -11,7 +11,7 @@ const STATES_MAX: u64 = 8000;
 /// open checkpoint, a list of unlinked inodes has one inode at a time, the cycle numbers of a torn
 /// record's blocks reveal it before its checksum, and replay continues to the newest state.
 const HARMLESS: [Fault; 4] =
-    [Fault::HomeEarly, Fault::UnlinkedNotLogged, Fault::TornAccepted, Fault::LsnIgnored];
+    [Fault::InPlaceEarly, Fault::UnlinkedNotLogged, Fault::TornAccepted, Fault::LsnIgnored];
 
 fn explore_with(fault: Option<Fault>, count: u64) -> Explored {
     let mut plan = Plan::new(setting("UXFS_SEED", 7000), setting("UXFS_COUNT", count));

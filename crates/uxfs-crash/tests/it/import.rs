@@ -43,7 +43,7 @@ fn import(source: Box<dyn Source>) -> Recording {
     let before = disk.clone();
     let dev = Arc::new(RecordDev::new(disk).in_pieces());
     let mut options = OpenOptions::default();
-    options.journal.get_or_insert_default().pipeline.size_max = 64 << 10;
+    options.journal.pipeline.size_max = 64 << 10;
     let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, options).unwrap();
     uxfs::import::fill(&fs, source, &mut |_| ()).unwrap();
     fs.close().unwrap();

@@ -14,7 +14,6 @@ use uxfs_oracle::{Fields, Kernel, Listing};
 
 use crate::{listing, put, setting};
 
-/// States of one workload.
 const PER_WORKLOAD: u64 = 6;
 /// Images of one boot: the states of two workloads.
 const PER_BOOT: usize = 12;

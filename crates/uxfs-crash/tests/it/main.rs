@@ -16,7 +16,6 @@ use std::path::Path;
 
 use uxfs_disk::{BlockDev, MemDev};
 
-/// Writes a disk into a file.
 fn put(disk: &MemDev, path: &Path) {
     let file = File::create(path).unwrap();
     file.set_len(disk.len()).unwrap();

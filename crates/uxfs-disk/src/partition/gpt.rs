@@ -117,6 +117,7 @@ impl Header {
             len: sectors.checked_mul(self.sector)?,
             label: String::from_utf16_lossy(&units),
             uuid: guid(&entry[16..32]),
+            kind: guid(&entry[..16]),
         })
     }
 }

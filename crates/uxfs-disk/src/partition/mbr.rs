@@ -58,24 +58,25 @@ impl Mbr {
     /// The primary and logical partitions.
     pub(super) fn partitions(&self, disk: &dyn BlockDev) -> io::Result<Vec<Partition>> {
         let sector = u64::from(disk.sector_size());
-        let partition = |number: u32, start: u64, sectors: u32| Partition {
+        let partition = |number: u32, start: u64, entry: &Entry| Partition {
             number,
             start: start * sector,
-            len: u64::from(sectors) * sector,
+            len: u64::from(entry.sectors) * sector,
             label: String::new(),
             uuid: format!("{:08x}-{number:02x}", self.signature),
+            kind: format!("0x{:02x}", entry.kind),
         };
         let mut found = Vec::new();
         for (number, entry) in (1..).zip(&self.entries) {
             if entry.used() && !entry.extended() {
-                found.push(partition(number, entry.start.into(), entry.sectors));
+                found.push(partition(number, entry.start.into(), entry));
             }
         }
         if let Some(outer) = self.entries.iter().find(|entry| entry.extended()) {
             let mut number = 4;
-            logical(disk, sector, outer, &mut |start, sectors| {
+            logical(disk, sector, outer, &mut |start, entry| {
                 number += 1;
-                found.push(partition(number, start, sectors));
+                found.push(partition(number, start, entry));
             })?;
         }
         Ok(found)
@@ -88,7 +89,7 @@ fn logical(
     disk: &dyn BlockDev,
     sector: u64,
     outer: &Entry,
-    each: &mut dyn FnMut(u64, u32),
+    each: &mut dyn FnMut(u64, &Entry),
 ) -> io::Result<()> {
     let base = u64::from(outer.start);
     let mut at = base;
@@ -103,7 +104,7 @@ fn logical(
             return Err(damaged(format!("no boot record at sector {at}")));
         };
         if let Some(entry) = entries.iter().find(|e| e.used() && !e.extended()) {
-            each(at + u64::from(entry.start), entry.sectors);
+            each(at + u64::from(entry.start), entry);
         }
         match entries.iter().find(|entry| entry.extended()) {
             Some(link) => at = base + u64::from(link.start),

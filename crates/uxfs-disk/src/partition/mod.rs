@@ -50,6 +50,8 @@ pub struct Partition {
     pub label: String,
     /// PARTUUID in the kernel's and udev's notation, in lower case.
     pub uuid: String,
+    /// Type: a GUID in lower case, or for an MBR a byte as in `0x83`.
+    pub kind: String,
 }
 
 impl Partition {

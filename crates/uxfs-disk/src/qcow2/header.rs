@@ -4,9 +4,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-/// "QFI", then a byte that does not occur in text.
-pub(super) const MAGIC: [u8; 4] = *b"QFI\xfb";
-
 /// Minimum length in bytes of a version 3 header; a version 2 header has 72 bytes.
 const HEADER: usize = 104;
 /// Largest tables in bytes that qemu creates or opens.

@@ -15,7 +15,6 @@ mod header;
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use imago::format::gate::ImplicitOpenGate;
@@ -25,7 +24,7 @@ use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use crate::presence::Presence;
-use crate::{BlockDev, host, lock, storage};
+use crate::{BlockDev, host, is_qcow2, lock, storage};
 
 type Image = FormatAccess<imago::file::File>;
 
@@ -40,19 +39,6 @@ pub struct Qcow2Dev {
     presence: Presence,
     len: u64,
     read_only: bool,
-}
-
-/// Does a file hold a qcow2 image?
-///
-/// # Errors
-/// The errors of reading the file.
-pub fn is_qcow2(file: &File) -> io::Result<bool> {
-    let mut magic = [0; 4];
-    match file.read_exact_at(&mut magic, 0) {
-        Ok(()) => Ok(magic == header::MAGIC),
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// Creates an empty qcow2 image of a disk of `len` bytes in `file`, which was opened as `path` for

@@ -1,5 +1,6 @@
 //! Limits, flags and hash that attribute entries of all three forms have in common.
 
+use crate::bytes::Field;
 use crate::error::{Check, Problem};
 use crate::hash::{name_hash, parent_hash};
 use crate::types::Ino;
@@ -10,6 +11,8 @@ pub const MAX_NAME: usize = 255;
 pub const MAX_VALUE: usize = 65536;
 /// Length of the value of a parent pointer: inode number and generation.
 pub const PARENT_VALUE_LEN: usize = 12;
+const PARENT_INO: Field<Ino> = Field::at(0);
+const PARENT_GENERATION: Field<u32> = Field::at(8);
 
 bitflags::bitflags! {
     /// The flags of an entry. At most one namespace bit is set; no namespace bit means `user`.
@@ -46,12 +49,24 @@ impl AttrFlags {
     }
 }
 
+/// The value of a parent pointer.
+pub fn parent_value(parent: Ino, generation: u32) -> [u8; PARENT_VALUE_LEN] {
+    let mut value = [0; PARENT_VALUE_LEN];
+    PARENT_INO.set(&mut value, parent);
+    PARENT_GENERATION.set(&mut value, generation);
+    value
+}
+
+/// Inode number and generation of the parent from the value of a parent pointer; 0 for what the
+/// value is too short for.
+pub fn parent_of(value: &[u8]) -> (Ino, u32) {
+    (PARENT_INO.get(value), PARENT_GENERATION.get(value))
+}
+
 /// Hash by which leaf blocks sort attributes.
 pub fn hash(flags: AttrFlags, name: &[u8], value: &[u8]) -> u32 {
-    match value {
-        [a, b, c, d, e, f, g, h, ..] if flags.contains(AttrFlags::PARENT) => {
-            parent_hash(name, Ino(u64::from_be_bytes([*a, *b, *c, *d, *e, *f, *g, *h])))
-        }
+    match PARENT_INO.try_get(value) {
+        Some(parent) if flags.contains(AttrFlags::PARENT) => parent_hash(name, parent),
         _ => name_hash(name),
     }
 }

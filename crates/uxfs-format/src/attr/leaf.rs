@@ -198,9 +198,9 @@ impl Value<'_> {
 /// One attribute of a leaf block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Record<'a> {
-    /// Its entry.
+    /// The attribute's entry.
     pub entry: Entry,
-    /// Its name.
+    /// The attribute's name, without a prefix.
     pub name: &'a [u8],
     /// Its value.
     pub value: Value<'a>,
@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_the_formats() {
+    fn lengths_match_the_format() {
         assert_eq!((local_len(1, 0), local_len(1, 1), local_len(255, 500)), (4, 8, 760));
         assert_eq!((remote_len(1), remote_len(2), remote_len(255)), (12, 16, 268));
         assert!(is_local(4, 3061, 4096) && !is_local(4, 3062, 4096));
@@ -476,7 +476,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_block_is_good() {
+    fn an_empty_block_is_valid() {
         for len in [1024, 65536] {
             let mut block = vec![0; len];
             fill(&mut block, &[]);

@@ -9,4 +9,4 @@ pub mod leaf;
 pub mod remote;
 pub mod sf;
 
-pub use entry::{AttrFlags, MAX_NAME, MAX_VALUE, PARENT_VALUE_LEN, hash};
+pub use entry::{AttrFlags, MAX_NAME, MAX_VALUE, PARENT_VALUE_LEN, hash, parent_of, parent_value};

@@ -6,11 +6,13 @@
 //! 3. Bytes behind the total length have no meaning; this code keeps them zero.
 
 use super::entry::{AttrFlags, MAX_NAME};
-use crate::bytes::be16;
+use crate::bytes::Field;
 use crate::error::{Check, Problem};
 
 /// Length of the header.
 pub const HEADER_LEN: usize = 4;
+/// Place of the length of header and entries, as the header states it.
+pub const TOTAL: Field<u16> = Field::at(0);
 /// Length of an entry without its name and value.
 pub const ENTRY_OVERHEAD: usize = 3;
 /// Longest name, and longest value, that can be written in short form.
@@ -21,11 +23,11 @@ pub const MAX_FIELD: usize = MAX_NAME - 1;
 pub struct Entry<'a> {
     /// Byte offset of the entry in the fork.
     pub at: usize,
-    /// Its namespace.
+    /// The attribute's namespace.
     pub flags: AttrFlags,
-    /// Its name.
+    /// The attribute's name, without a prefix.
     pub name: &'a [u8],
-    /// Its value.
+    /// The attribute's value, in bytes.
     pub value: &'a [u8],
 }
 
@@ -53,7 +55,7 @@ pub const fn may_hold(name: usize, value: usize) -> bool {
 
 /// Length of header and entries.
 pub fn total(fork: &[u8]) -> usize {
-    usize::from(be16(fork, 0)).min(fork.len())
+    usize::from(TOTAL.get(fork)).min(fork.len())
 }
 
 /// Number of entries.
@@ -66,7 +68,7 @@ pub fn count(fork: &[u8]) -> usize {
 /// # Errors
 /// A description of the first violated rule.
 pub fn verify(fork: &[u8]) -> Result<(), Problem> {
-    let total = usize::from(be16(fork, 0));
+    let total = usize::from(TOTAL.get(fork));
     if total < HEADER_LEN || total > fork.len() {
         return Err(
             Check::Size.failed(format!("short form of {total} bytes in a fork of {}", fork.len()))
@@ -119,7 +121,7 @@ pub fn entries(fork: &[u8]) -> impl Iterator<Item = Entry<'_>> {
 
 fn set_header(fork: &mut [u8], total: usize, count: usize) {
     debug_assert!(total <= usize::from(u16::MAX) && count <= usize::from(u8::MAX));
-    fork[0..2].copy_from_slice(&(total as u16).to_be_bytes());
+    TOTAL.set(fork, total as u16);
     fork[2] = count as u8;
     fork[3] = 0;
 }

@@ -155,14 +155,14 @@ pub fn fill<'a>(block: &mut [u8], entries: impl Iterator<Item = DataEntry<'a>>) 
     for area in &areas {
         let first = usize::from(area.at);
         block[first..first + data::FREE_HEADER_LEN].copy_from_slice(&area.header());
-        block[area.end() - 2..area.end()].copy_from_slice(&area.at.to_be_bytes());
+        area.tag_at().set(block, area.at);
     }
     for (slot, (hash, address)) in block[start..].chunks_exact_mut(ENTRY_LEN).zip(&index) {
         slot.copy_from_slice(&crate::da::entry(*hash, *address));
     }
     let end = block.len();
     block[end - TAIL_LEN..].copy_from_slice(&tail.encode());
-    block[..4].copy_from_slice(&MAGIC.to_be_bytes());
+    super::MAGIC.set(block, MAGIC);
     let best = data::best_after(&[], 0, &[], &areas);
     let raw = data::encode_best(&best);
     block[data::BESTFREE..data::BESTFREE + data::BESTFREE_LEN].copy_from_slice(&raw);

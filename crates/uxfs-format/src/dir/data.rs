@@ -13,7 +13,7 @@ use crate::error::{Check, Problem};
 use smallvec::SmallVec;
 
 use super::entry::{DATA_START, Shape, entry_len, entry_problem};
-use crate::bytes::{be16, be64};
+use crate::bytes::{Field, be16, be64};
 use crate::geometry::Geometry;
 use crate::types::Ino;
 
@@ -47,6 +47,11 @@ impl Free {
     /// Byte offset of the area's end.
     pub fn end(&self) -> usize {
         usize::from(self.at) + usize::from(self.len)
+    }
+
+    /// Place of the tag at the area's end, which holds the area's own offset.
+    pub fn tag_at(&self) -> Field<u16> {
+        Field::at(self.end() - 2)
     }
 
     /// Encodes the head of the area.
@@ -103,6 +108,11 @@ impl DataEntry<'_> {
         raw[10 + name..len - 2].fill(0);
         raw[len - 2..].copy_from_slice(&(self.at as u16).to_be_bytes());
     }
+}
+
+/// Place of the inode number of the entry at byte `at` of a block.
+pub const fn ino_at(at: usize) -> Field<Ino> {
+    Field::at(at)
 }
 
 /// Byte offset of the file type in an entry with a name of `name` bytes.
@@ -373,9 +383,9 @@ pub fn check(block: &[u8], geo: &Geometry) -> Result<(), Problem> {
 pub fn format(block: &mut [u8], magic: u32) {
     let end = block.len();
     let all = Free::between(DATA_START, end);
-    block[..4].copy_from_slice(&magic.to_be_bytes());
+    super::MAGIC.set(block, magic);
     block[DATA_START..DATA_START + FREE_HEADER_LEN].copy_from_slice(&all.header());
-    block[end - 2..].copy_from_slice(&all.at.to_be_bytes());
+    all.tag_at().set(block, all.at);
     let best = [all, Free::default(), Free::default()];
     block[BESTFREE..BESTFREE + BESTFREE_LEN].copy_from_slice(&encode_best(&best));
 }

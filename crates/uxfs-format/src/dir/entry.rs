@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_and_places() {
+    fn entry_lengths_and_offsets() {
         assert_eq!((DOT, DOTDOT, FIRST), (64, 80, 96));
         assert_eq!([1, 4, 5, 12, 13, 255].map(entry_len), [16, 16, 24, 24, 32, 272]);
         let (typed, plain) = (Shape::v4(true), Shape::v4(false));

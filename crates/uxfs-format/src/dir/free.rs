@@ -4,18 +4,20 @@
 //!    existing data block may be absent.
 //! 2. `nused` counts the existing data blocks among the first `nvalid` slots.
 
-use super::leaf::{NO_BLOCK, check_room};
-use crate::bytes::{be16, be32};
+use core::ops::Range;
+
+use super::leaf::{NO_BLOCK, check_room, rooms};
+use crate::bytes::Field;
 use crate::error::{Check, Problem};
 
 /// "XDF3".
 pub const MAGIC: u32 = 0x5844_4633;
-/// Byte offset of the number of the first data block covered.
-pub const FIRST_DB: usize = 48;
-/// Byte offset of the count of valid slots.
-pub const NVALID: usize = 52;
-/// Byte offset of the count of existing data blocks.
-pub const NUSED: usize = 56;
+/// Place of the number of the first data block covered.
+pub const FIRST_DB: Field<u32> = Field::at(48);
+/// Place of the count of valid slots.
+pub const NVALID: Field<u32> = Field::at(52);
+/// Place of the count of existing data blocks.
+pub const NUSED: Field<u32> = Field::at(56);
 /// Byte offset of the first slot.
 pub const BESTS: usize = 64;
 
@@ -26,38 +28,39 @@ pub const fn capacity(len: usize) -> usize {
 
 /// Number of the first data block that an index block covers.
 pub fn first_db(block: &[u8]) -> u32 {
-    be32(block, FIRST_DB)
+    FIRST_DB.get(block)
 }
 
 /// Number of slots in use.
 pub fn nvalid(block: &[u8]) -> usize {
-    be32(block, NVALID) as usize
+    NVALID.get(block) as usize
 }
 
 /// Number of existing data blocks.
 pub fn nused(block: &[u8]) -> usize {
-    be32(block, NUSED) as usize
+    NUSED.get(block) as usize
 }
 
-/// Byte offset of slot `index`.
-pub const fn best_at(index: usize) -> usize {
-    BESTS + 2 * index
+/// Place of slot `index`.
+pub const fn best_at(index: usize) -> Field<u16> {
+    Field::at(BESTS + 2 * index)
+}
+
+/// Bytes of the slots `slots`.
+pub const fn slots(slots: Range<usize>) -> Range<usize> {
+    best_at(slots.start).offset()..best_at(slots.end).offset()
 }
 
 /// Longest free area of slot `index`; [`NO_BLOCK`] if the data block does not exist.
 pub fn best(block: &[u8], index: usize) -> u16 {
-    if index < nvalid(block) { be16(block, best_at(index)) } else { NO_BLOCK }
+    if index < nvalid(block) { best_at(index).get(block) } else { NO_BLOCK }
 }
 
 /// First slot in `from..to` whose data block has a free area of at least `len` bytes.
 pub fn find(block: &[u8], from: usize, to: usize, len: usize) -> Option<usize> {
     let to = to.min(nvalid(block)).min(capacity(block.len()));
-    let slots = block.get(best_at(from)..best_at(to.max(from)))?;
-    let fits = |slot: &[u8]| {
-        let best = u16::from_be_bytes([slot[0], slot[1]]);
-        best != NO_BLOCK && usize::from(best) >= len
-    };
-    slots.chunks_exact(2).position(fits).map(|index| from + index)
+    let fits = |best: u16| best != NO_BLOCK && usize::from(best) >= len;
+    rooms(block.get(slots(from..to.max(from)))?).position(fits).map(|index| from + index)
 }
 
 /// Checks the rules that hold inside a block of the free index.
@@ -76,7 +79,7 @@ pub fn check(block: &[u8]) -> Result<(), Problem> {
     }
     let mut seen = 0;
     for index in 0..nvalid {
-        let best = be16(block, best_at(index));
+        let best = best_at(index).get(block);
         check_room(best, first + index, block.len())?;
         seen += usize::from(best != NO_BLOCK);
     }
@@ -92,16 +95,16 @@ mod tests {
 
     fn block() -> Vec<u8> {
         let mut b = vec![0; 4096];
-        b[NVALID + 3] = 4;
-        b[NUSED + 3] = 3;
+        NVALID.set(&mut b, 4);
+        NUSED.set(&mut b, 3);
         for (i, best) in [16u16, NO_BLOCK, 400, 8].into_iter().enumerate() {
-            b[best_at(i)..best_at(i) + 2].copy_from_slice(&best.to_be_bytes());
+            best_at(i).set(&mut b, best);
         }
         b
     }
 
     #[test]
-    fn finds_room() {
+    fn finds_a_block_with_enough_space() {
         let b = block();
         assert_eq!(check(&b), Ok(()));
         assert_eq!(capacity(4096), 2016);
@@ -116,16 +119,16 @@ mod tests {
     #[test]
     fn checks_counts_and_room() {
         let mut b = block();
-        b[NUSED + 3] = 4;
+        NUSED.set(&mut b, 4);
         assert!(check(&b).is_err());
         b = block();
-        b[best_at(0) + 1] = 17;
+        best_at(0).set(&mut b, 17);
         assert!(check(&b).is_err());
         b = block();
-        b[FIRST_DB + 3] = 1;
+        FIRST_DB.set(&mut b, 1);
         assert!(check(&b).is_err());
         b = block();
-        b[NVALID] = 0xff;
+        NVALID.set(&mut b, 0xff00_0004);
         assert!(check(&b).is_err());
     }
 }

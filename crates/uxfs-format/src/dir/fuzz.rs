@@ -135,28 +135,27 @@ fn sound(rng: &mut Rng) -> Vec<(BufKind, Vec<u8>)> {
     }
     let mut many = one.clone();
     let start = Tail::of(&many).leaf_start(4096);
-    many[..4].copy_from_slice(&data::MAGIC.to_be_bytes());
+    super::MAGIC.set(&mut many, data::MAGIC);
     let plan = data::plan_remove(&one, start, start, 4096 - start);
     apply(&mut many, &plan);
     let mut leaf1 = vec![0; 4096];
     let count = 20 + rng.index(100);
-    leaf1[da::MAGIC..da::MAGIC + 2].copy_from_slice(&da::DIR_LEAF1_MAGIC.to_be_bytes());
-    leaf1[da::COUNT + 1] = count as u8;
+    da::MAGIC.set(&mut leaf1, da::DIR_LEAF1_MAGIC);
+    da::COUNT.set(&mut leaf1, count as u16);
     for index in 0..count {
         let at = da::ENTRIES + index * da::ENTRY_LEN;
         leaf1[at..at + 8].copy_from_slice(&da::entry(index as u32 * 7, 8 + index as u32));
     }
     let mut leafn = leaf1.clone();
-    leafn[da::MAGIC..da::MAGIC + 2].copy_from_slice(&da::DIR_LEAFN_MAGIC.to_be_bytes());
+    da::MAGIC.set(&mut leafn, da::DIR_LEAFN_MAGIC);
     let mut node = leafn.clone();
-    node[da::MAGIC..da::MAGIC + 2].copy_from_slice(&da::NODE_MAGIC.to_be_bytes());
-    node[da::LEVEL + 1] = 1;
+    da::put_node_header(&mut node, count, 1);
     leaf1[4095] = 3;
     leaf1[4086..4092].copy_from_slice(&[0, 16, 0xff, 0xff, 1, 0]);
     let mut index = vec![0; 4096];
-    index[..4].copy_from_slice(&free::MAGIC.to_be_bytes());
-    index[free::NVALID + 3] = 4;
-    index[free::NUSED + 3] = 3;
+    super::MAGIC.set(&mut index, free::MAGIC);
+    free::NVALID.set(&mut index, 4);
+    free::NUSED.set(&mut index, 3);
     index[free::BESTS..free::BESTS + 8].copy_from_slice(&[0, 8, 0xff, 0xff, 3, 0, 0, 0]);
     vec![
         (BufKind::DirBlock, one),

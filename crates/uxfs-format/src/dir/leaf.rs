@@ -11,18 +11,28 @@
 //! [`BufKind::DirLeaf1`]: crate::verify::BufKind::DirLeaf1
 //! [`BufKind::DirLeafN`]: crate::verify::BufKind::DirLeafN
 
-use crate::bytes::{be16, be32};
+use core::ops::Range;
+
+use crate::bytes::{Field, be32};
 use crate::da::{self, ENTRIES, ENTRY_LEN};
 use crate::error::{Check, Problem};
 
-/// Byte offset of the count of stale entries.
-pub const STALE: usize = 58;
+/// Place of the count of stale entries.
+pub const STALE: Field<u16> = Field::at(58);
 /// Marks a data block that does not exist, in place of its longest free area.
 pub const NO_BLOCK: u16 = u16::MAX;
 
+/// The count of entries and the count of stale ones, as they are stored from [`da::COUNT`] on.
+pub fn encode_counts(count: usize, stale: usize) -> [u8; 4] {
+    let mut raw = [0; 4];
+    Field::at(0).set(&mut raw, count as u16);
+    Field::at(STALE.offset() - da::COUNT.offset()).set(&mut raw, stale as u16);
+    raw
+}
+
 /// Number of stale entries of a leaf block.
 pub fn stale(leaf: &[u8]) -> usize {
-    be16(leaf, STALE).into()
+    STALE.get(leaf).into()
 }
 
 /// Hash of entry `index`; `entries` starts with entry 0.
@@ -89,14 +99,30 @@ pub const fn leaf1_capacity(len: usize, blocks: usize) -> usize {
     len.saturating_sub(ENTRIES + 4 + 2 * blocks) / ENTRY_LEN
 }
 
-/// Number of data blocks whose longest free area a leaf-form leaf stores.
-pub fn best_count(leaf: &[u8]) -> usize {
-    be32(leaf, leaf.len().saturating_sub(4)) as usize
+/// Place of the number of data blocks in a leaf-form leaf of `leaf_len` bytes.
+pub const fn best_count_at(leaf_len: usize) -> Field<u32> {
+    Field::at(leaf_len.saturating_sub(4))
 }
 
-/// Byte offset of the longest free area of data block `index` in a leaf-form leaf.
-pub fn best_at(leaf_len: usize, best_count: usize, index: usize) -> usize {
-    leaf_len - 4 - 2 * (best_count - index)
+/// Number of data blocks whose longest free area a leaf-form leaf stores.
+pub fn best_count(leaf: &[u8]) -> usize {
+    best_count_at(leaf.len()).get(leaf) as usize
+}
+
+/// Place of the longest free area of data block `index` in a leaf-form leaf.
+pub const fn best_at(leaf_len: usize, best_count: usize, index: usize) -> Field<u16> {
+    Field::at(leaf_len - 4 - 2 * (best_count - index))
+}
+
+/// Bytes of the longest free areas of all data blocks in a leaf-form leaf.
+pub const fn bests(leaf_len: usize, best_count: usize) -> Range<usize> {
+    best_at(leaf_len, best_count, 0).offset()..leaf_len - 4
+}
+
+/// The longest free areas of consecutive data blocks, from the bytes that a leaf-form leaf or a
+/// block of the free index stores.
+pub fn rooms(bests: &[u8]) -> impl Iterator<Item = u16> + Clone + '_ {
+    bests.chunks_exact(2).map(|raw| Field::at(0).get(raw))
 }
 
 /// Checks `count` entries at the start of `entries`, `stale` of them stale.
@@ -142,7 +168,7 @@ pub fn check_leaf1(block: &[u8]) -> Result<(), Problem> {
         );
     }
     for index in 0..blocks {
-        let best = be16(block, best_at(block.len(), blocks, index));
+        let best = best_at(block.len(), blocks, index).get(block);
         check_room(best, index, block.len())?;
     }
     check_entries(&block[ENTRIES..], count, stale(block))
@@ -175,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn goes_in_at_its_place() {
+    fn an_entry_is_inserted_in_hash_order() {
         assert_eq!(insert(&[(1, 9), (5, 9)], 3).0, [(1, 9), (3, 77), (5, 9)]);
         assert_eq!(insert(&[], 3).0, [(3, 77)]);
         assert_eq!(insert(&[(1, 9)], 3).0, [(1, 9), (3, 77)]);

@@ -22,7 +22,12 @@ mod fuzz;
 pub mod leaf;
 pub mod sf;
 
+use crate::bytes::Field;
+
 pub use entry::{
     DATA_START, DOT, DOTDOT, FIRST, FileType, MAX_NAME, Shape, address, entry_len, name_problem,
     offset,
 };
+
+/// Place of the magic number in all blocks but leaves and nodes.
+pub const MAGIC: Field<u32> = Field::at(0);

@@ -76,7 +76,7 @@ pub struct AttrIntent {
     pub name: Vec<u8>,
     /// Name of the new parent pointer for [`AttrOp::ParentReplace`]; otherwise empty.
     pub new_name: Vec<u8>,
-    /// Its value.
+    /// The attribute's value.
     pub value: Vec<u8>,
     /// Value of the new parent pointer for [`AttrOp::ParentReplace`]; otherwise empty.
     pub new_value: Vec<u8>,

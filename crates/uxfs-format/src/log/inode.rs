@@ -7,9 +7,9 @@
 //!    it has its in-memory form, with the header of a whole btree block.
 
 use super::kind::{BadItem, ItemKind, first_word};
-use crate::btree::{self, LONG};
+use crate::btree::{self, LONG, ROOT_HEADER_LEN as ROOT_HEADER};
 use crate::bytes::{le16, le32, le64};
-use crate::inode::{CORE_LEN, CRC_OFFSET, Flags2, LSN_OFFSET, NEXT_UNLINKED_OFFSET};
+use crate::inode::{self, CORE_LEN, CRC_OFFSET, Flags2, LSN, NEXT_UNLINKED_OFFSET};
 use crate::types::{Daddr, Ino, Lsn, Uuid};
 
 /// Bytes of a core in an item.
@@ -18,8 +18,6 @@ pub const LOG_CORE_LEN: usize = CORE_LEN;
 const LEN: usize = 56;
 /// Bytes of the packed format that old 32-bit kernels write.
 const LEN_PACKED: usize = 52;
-/// Bytes of the header of a root on disk: level and number of records.
-const ROOT_HEADER: usize = 4;
 
 bitflags::bitflags! {
     /// `ilf_fields`: the logged parts of the inode.
@@ -146,7 +144,7 @@ const NUMBERS: [(usize, usize); 25] = [
     (NEXT_UNLINKED_OFFSET, 4),
     (CRC_OFFSET, 4),
     (104, 8),
-    (LSN_OFFSET, 8),
+    (LSN.offset(), 8),
     (120, 8),
     (128, 4),
     (152, 8),
@@ -184,6 +182,11 @@ fn swap(core: &[u8; LOG_CORE_LEN], bigtime: bool) -> [u8; LOG_CORE_LEN] {
     out
 }
 
+/// Does a core in the form of an item start with the magic number?
+pub fn core_has_magic(log: &[u8; LOG_CORE_LEN]) -> bool {
+    le16(log, 0) == inode::MAGIC
+}
+
 /// Converts a core from the form on disk to the form in an item.
 pub fn core_to_log(disk: &[u8; LOG_CORE_LEN]) -> [u8; LOG_CORE_LEN] {
     let flags2 = u64::from_be_bytes(disk[120..128].try_into().unwrap_or_default());
@@ -201,7 +204,7 @@ pub fn core_to_disk(
     let mut disk = swap(log, flags2.contains(Flags2::BIGTIME));
     let keep = NEXT_UNLINKED_OFFSET..NEXT_UNLINKED_OFFSET + 4;
     disk[keep.clone()].copy_from_slice(&old[keep]);
-    disk[LSN_OFFSET..LSN_OFFSET + 8].copy_from_slice(&lsn.0.to_be_bytes());
+    LSN.set(&mut disk, lsn);
     disk
 }
 
@@ -211,11 +214,11 @@ pub fn core_to_disk(
 /// # Errors
 /// If the region is not a btree root or the root does not fit.
 pub fn root_to_disk(region: &[u8], room: usize) -> Result<Vec<u8>, String> {
-    let be16 = |at: usize| usize::from(u16::from_be_bytes([region[at], region[at + 1]]));
     if region.len() < LONG.len || room < ROOT_HEADER {
         return Err(format!("btree root of {} bytes", region.len()));
     }
-    let (level, records) = (be16(btree::LEVEL_OFFSET), be16(btree::NUMRECS_OFFSET));
+    let level = usize::from(btree::LEVEL.get(region));
+    let records = usize::from(btree::NUMRECS.get(region));
     let from_max = (region.len() - LONG.len) / 16;
     let to_max = (room - ROOT_HEADER) / 16;
     if level == 0 || level >= btree::MAX_LEVELS || records > from_max || records > to_max {
@@ -225,8 +228,9 @@ pub fn root_to_disk(region: &[u8], room: usize) -> Result<Vec<u8>, String> {
         ));
     }
     let mut root = vec![0; room];
-    root[..2].copy_from_slice(&region[btree::LEVEL_OFFSET..btree::LEVEL_OFFSET + 2]);
-    root[2..4].copy_from_slice(&region[btree::NUMRECS_OFFSET..btree::NUMRECS_OFFSET + 2]);
+    // Level and number of records are next to each other in both forms.
+    let header = btree::LEVEL.range().start..btree::NUMRECS.range().end;
+    root[..ROOT_HEADER].copy_from_slice(&region[header]);
     let keys = &region[LONG.len..LONG.len + 8 * records];
     root[ROOT_HEADER..ROOT_HEADER + 8 * records].copy_from_slice(keys);
     let (from, to) = (LONG.len + 8 * from_max, ROOT_HEADER + 8 * to_max);
@@ -243,12 +247,12 @@ pub fn root_to_log(root: &[u8], ino: Ino, uuid: &Uuid) -> Result<Vec<u8>, String
     if root.len() < ROOT_HEADER {
         return Err(format!("btree root of {} bytes", root.len()));
     }
-    let records = usize::from(u16::from_be_bytes([root[2], root[3]]));
+    let records = usize::from(btree::ROOT_NUMRECS.get(root));
     if records > from_max {
         return Err(format!("btree root of {records} records with room for {from_max}"));
     }
     let mut region = vec![0; LONG.len + 16 * records];
-    region[..4].copy_from_slice(&btree::TreeKind::Bmap.magic().to_be_bytes());
+    btree::MAGIC.set(&mut region, btree::TreeKind::Bmap.magic());
     region[4..8].copy_from_slice(&root[..4]);
     region[LONG.leftsib..LONG.blkno].fill(0xff);
     region[LONG.blkno..LONG.lsn].fill(0xff);

@@ -38,7 +38,7 @@ kinds! {
 pub struct BadItem {
     /// Kind of the item, `unknown` if the code is not known.
     pub kind: &'static str,
-    /// What is wrong.
+    /// The problem.
     pub problem: String,
 }
 

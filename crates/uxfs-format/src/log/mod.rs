@@ -36,7 +36,8 @@ pub use dquot::{DquotItem, QuotaOff};
 pub use exchange::{ExchangeFlags, ExchangeIntent};
 pub use icreate::Icreate;
 pub use inode::{
-    InodeFields, InodeItem, LOG_CORE_LEN, core_to_disk, core_to_log, root_to_disk, root_to_log,
+    InodeFields, InodeItem, LOG_CORE_LEN, core_has_magic, core_to_disk, core_to_log, root_to_disk,
+    root_to_log,
 };
 pub use intent::{BmapOp, BmapStep, DoneItem, ExtentRun, IntentItem, IntentKind, RefcountOp};
 pub use intent::{Intent, RefcountStep, RmapOp, RmapStep};
@@ -46,5 +47,5 @@ pub use op::{CLIENT_LOG, CLIENT_TRANSACTION, OP_HEADER_LEN, OpFlags, OpHeader, O
 pub use op::{TRANS_HEADER_LEN, TransHeader, UNMOUNT_PAYLOAD};
 pub use record::{
     FORMAT_LINUX_LE, HEADER_SPAN, MAGIC, RECORD_SIZE_MAX, RecordHeader, bump, checksum, cycle_of,
-    is_unmount, restore_words, seal,
+    is_header, is_unmount, restore_words, seal,
 };

@@ -11,6 +11,7 @@ use zerocopy::big_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::op::{CLIENT_LOG, OpFlags};
+use crate::bytes::Field;
 use crate::types::{BASIC_BLOCK, Lsn};
 
 /// First word of a record's header block.
@@ -103,11 +104,14 @@ pub struct RecordHeader {
     first_word: [u8; 4],
 }
 
+/// Does a log block start with the magic number of a record's header?
+pub fn is_header(block: &[u8]) -> bool {
+    Field::at(0).try_get(block) == Some(MAGIC)
+}
+
 /// The cycle in which a log block was written.
 pub fn cycle_of(block: &[u8; BASIC_BLOCK]) -> u32 {
-    let word =
-        |at: usize| u32::from_be_bytes([block[at], block[at + 1], block[at + 2], block[at + 3]]);
-    if word(0) == MAGIC { word(4) } else { word(0) }
+    Field::at(if is_header(block) { 4 } else { 0 }).get(block)
 }
 
 /// The cycle after `cycle`. Skips the magic number, which is not a valid cycle.
@@ -298,7 +302,7 @@ mod tests {
     /// A record that wraps is sealed and read back: the data is unchanged, and every block has its
     /// cycle.
     #[test]
-    fn sealed_records_come_back() {
+    fn sealed_records_round_trip() {
         for (size, blocks, before_end) in
             [(32 << 10, 3, 99), (32 << 10, 64, 7), (256 << 10, 504, 3), (256 << 10, 100, 60)]
         {

@@ -5,8 +5,8 @@ use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFMT, S_IFREG};
 use uxfs::{Error, Fallocate, Fs, SetAttr};
 
+use super::credentials::Credentials;
 use super::outcome::Result;
-use super::who::Who;
 use crate::control::Copied;
 use crate::volume::errno;
 
@@ -17,7 +17,13 @@ const SHARE_MAX: u64 = 1 << 30;
 const CAPABILITY: &[u8] = b"security.capability";
 
 /// Writes, and removes set-ID bits and capabilities.
-pub(super) fn write(fs: &Fs, ino: Ino, offset: u64, data: &[u8], who: Who) -> uxfs::Result<u32> {
+pub(super) fn write(
+    fs: &Fs,
+    ino: Ino,
+    offset: u64,
+    data: &[u8],
+    who: Credentials,
+) -> uxfs::Result<u32> {
     drop_privileges(fs, ino, who)?;
     fs.write_at(ino, offset, data)?;
     Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
@@ -25,12 +31,12 @@ pub(super) fn write(fs: &Fs, ino: Ino, offset: u64, data: &[u8], who: Who) -> ux
 
 /// Removes capabilities because the content changes, and set-ID bits unless the caller is
 /// privileged.
-pub(super) fn drop_privileges(fs: &Fs, ino: Ino, who: Who) -> uxfs::Result<()> {
+pub(super) fn drop_privileges(fs: &Fs, ino: Ino, who: Credentials) -> uxfs::Result<()> {
     let stat = fs.stat(ino)?;
     if stat.mode & S_IFMT != S_IFREG {
         return Ok(());
     }
-    let lost = who.lost_by_change(&stat);
+    let lost = who.set_id_bits_lost_by_write(&stat);
     if lost != 0 {
         let permissions = Some(stat.mode & 0o7777 & !lost);
         fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
@@ -75,7 +81,7 @@ pub(super) fn fallocate(
     ino: Ino,
     mode: Fallocate,
     (offset, len): (u64, u64),
-    who: Who,
+    who: Credentials,
 ) -> uxfs::Result<()> {
     drop_privileges(fs, ino, who)?;
     fs.fallocate(ino, mode, offset, len)
@@ -113,7 +119,7 @@ pub(super) fn copy_range(
     (from, from_at): (Ino, u64),
     (to, to_at): (Ino, u64),
     len: u64,
-    who: Who,
+    who: Credentials,
 ) -> uxfs::Result<Copied> {
     let source = fs.stat(from)?;
     let len = len.min(source.size.saturating_sub(from_at)).min(SHARE_MAX);
@@ -144,7 +150,7 @@ fn copy_bytes(
     (from, from_at): (Ino, u64),
     (to, to_at): (Ino, u64),
     len: u64,
-    who: Who,
+    who: Credentials,
 ) -> uxfs::Result<u32> {
     let mut buffer = vec![0; usize::try_from(len.min(1 << 20)).unwrap_or(1 << 20)];
     let mut done = 0;

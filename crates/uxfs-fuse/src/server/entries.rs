@@ -9,7 +9,6 @@ use uxfs::{Error, Fs};
 use super::outcome::{Entry, Result};
 use crate::attr::{attr_of, bare_attr, decode_rdev, ino_of};
 
-/// A file to create.
 pub(super) struct New<'a> {
     pub(super) name: &'a [u8],
     /// Type and permissions.
@@ -68,7 +67,6 @@ pub(super) fn create(
     known(fs, ino)
 }
 
-/// The kind of a rename.
 #[derive(Clone, Copy)]
 pub(super) enum Move {
     Plain(uxfs::RenameFlags),
@@ -91,7 +89,6 @@ pub(super) fn rename_flags(flags: RenameFlags) -> Result<Move> {
     }
 }
 
-/// Renames.
 pub(super) fn rename(
     fs: &Fs,
     creator: &Creator,

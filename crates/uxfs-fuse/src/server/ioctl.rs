@@ -27,7 +27,6 @@ pub(super) const FITRIM: u32 = 0xc018_5879;
 /// The argument of FITRIM: `struct fstrim_range`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Trim {
-    /// Bytes of the volume.
     pub(super) range: Range<u64>,
     /// Shorter free extents are not discarded.
     pub(super) least: u64,
@@ -76,7 +75,6 @@ const FLAGS: [(u32, Xflags); 7] = [
     (0x2000_0000, Xflags::PROJINHERIT),
 ];
 
-/// An ioctl.
 pub(super) struct Call<'a> {
     pub(super) cmd: u32,
     pub(super) data: &'a [u8],
@@ -148,7 +146,6 @@ fn set_flags(fs: &Fs, ino: Ino, flags: u32) -> Result<()> {
     fs.set_fsx(ino, &fsx).map_err(|error| errno(&error))
 }
 
-/// `struct fsxattr`.
 fn to_bytes(fsx: &Fsx) -> [u8; 28] {
     let small = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
     let words = [
@@ -184,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fsxattr_goes_both_ways() {
+    fn fsxattr_round_trips() {
         let fsx = Fsx {
             xflags: Xflags::IMMUTABLE | Xflags::EXTSIZE,
             extsize: 65536,

@@ -12,13 +12,13 @@
 //!    ([`cached::Cached`]).
 
 mod cached;
+mod credentials;
 mod data;
 mod dirs;
 mod entries;
 mod ioctl;
 mod outcome;
 mod setattr;
-mod who;
 mod xattrs;
 
 use std::cell::RefCell;
@@ -43,29 +43,28 @@ use uxfs::{Fs, SyncKind};
 use crate::attr::{attr_of, ino_of};
 use crate::blk;
 use crate::control::{self, Control};
+use crate::current_options::CurrentOptions;
 use crate::durability::{Caller, Scope, Waiter};
 use crate::handles::Handles;
-use crate::live::Live;
 use crate::options::Options;
 use crate::settings::{self, MAX_WRITE, TTL};
 use crate::volume::Volume;
 use cached::Cached;
+use credentials::Credentials;
 use outcome::{Entry, Result};
-use who::Who;
 
 /// `O_DSYNC`; `O_SYNC` has this bit too.
 const O_DSYNC: i32 = 0o10000;
 const O_NOATIME: i32 = 0o1000000;
 /// The handle of a directory opened with `O_NOATIME`.
-const UNSEEN: FileHandle = FileHandle(1);
-/// The bit of `O_SYNC` beside that of `O_DSYNC`.
+const NOATIME_DIR: FileHandle = FileHandle(1);
+/// The bit of `O_SYNC` that `O_DSYNC` lacks.
 const O_SYNC_ALONE: i32 = 0o4000000;
 
-/// The server.
 pub(crate) struct Server {
     volume: Arc<Volume>,
     options: Options,
-    live: Arc<Live>,
+    current_options: Arc<CurrentOptions>,
     handles: Handles,
     control: Control,
     cached: Cached,
@@ -76,11 +75,19 @@ pub(crate) struct Server {
 
 impl Server {
     pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
-        let live = volume.live();
-        let control = Control::new(Arc::clone(&live), volume.is_kept_awake());
+        let current = volume.current_options();
+        let control = Control::new(Arc::clone(&current), volume.is_kept_awake());
         let root = Mutex::new(volume.root_attr());
         let cached = Cached::default();
-        Self { volume, options, live, handles: Handles::default(), control, cached, root }
+        Self {
+            volume,
+            options,
+            current_options: current,
+            handles: Handles::default(),
+            control,
+            cached,
+            root,
+        }
     }
 
     /// What the kernel has cached. Set when the session exists.
@@ -88,7 +95,6 @@ impl Server {
         self.cached.clone()
     }
 
-    /// The inode of a node number.
     fn ino(&self, node: INodeNo) -> Ino {
         if node == INodeNo::ROOT { self.volume.root() } else { Ino(node.0) }
     }
@@ -101,7 +107,7 @@ impl Server {
             Ok(Err(error)) | Err(error) => return reply.error(error),
         };
         let (range, least) = (trim.range.clone(), trim.least);
-        // Without a thread the reply goes with the call, and says so.
+        // If no thread can be started, dropping the reply answers with an error.
         let _ = self.volume.trim(range, least, move |done| match done {
             Ok(trimmed) => reply.ioctl(0, &trim.answer(trimmed)),
             Err(error) => reply.error(error),
@@ -117,7 +123,7 @@ impl Server {
         }
         let (volume, words) = (Arc::clone(&self.volume), String::from_utf8_lossy(words).into());
         let work = std::thread::Builder::new().name("uxfs-remount".into());
-        // Without a thread the reply goes with the call, and says so.
+        // If no thread can be started, dropping the reply answers with an error.
         let _ = work.spawn(move || {
             xattrs::answer(Ok(control::remounted(volume.remount(words))), size, reply);
         });
@@ -125,18 +131,22 @@ impl Server {
 
     /// Updates the access time of a listed directory.
     fn listed(&self, fs: &Fs, ino: Ino, handle: FileHandle) -> uxfs::Result<()> {
-        if handle == UNSEEN { Ok(()) } else { fs.accessed(ino, self.live.hot().dir_atime) }
+        if handle == NOATIME_DIR {
+            Ok(())
+        } else {
+            fs.accessed(ino, self.current_options.for_requests().dir_atime)
+        }
     }
 
     /// Sends the reply to a change of metadata: now, or when it is durable.
-    fn settle<T: Send + 'static>(
+    fn reply_to_change<T: Send + 'static>(
         &self,
         req: &Request,
         result: Result<T>,
         reply: impl Reply<T> + Send + 'static,
     ) {
         match result {
-            Ok(value) if self.live.hot().wsync => {
+            Ok(value) if self.current_options.for_requests().wsync => {
                 let reply = move |durable: Result<()>| reply.answer(durable.map(|()| value));
                 self.volume.make_durable(Scope::Changes, Waiter::new(Caller::of(req), reply));
             }
@@ -211,7 +221,6 @@ fn mode16(mode: u32) -> u16 {
 }
 
 thread_local! {
-    /// The read buffer of a thread.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -227,7 +236,7 @@ impl Filesystem for Server {
     fn lookup(&self, _: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         match self.volume.with(|fs| entries::lookup(fs, parent, name.as_bytes())) {
             Ok(Some(entry)) => reply.answer(Ok(entry)),
-            // Number 0 tells that the name does not exist, which the kernel may cache.
+            // Number 0 means that the name does not exist, which the kernel may cache.
             Ok(None) => reply.entry(&TTL, &entries::no_entry(), Generation(0)),
             Err(error) => reply.error(error),
         }
@@ -281,17 +290,17 @@ impl Filesystem for Server {
             atime,
             mtime,
             open: fh.is_some(),
-            who: Who::of(req),
+            who: Credentials::of(req),
         };
         let result = self.volume.with(|fs| setattr::apply(fs, ino_of(fs, node), &change));
-        self.settle(req, result, reply);
+        self.reply_to_change(req, result, reply);
     }
 
     fn readlink(&self, _: &Request, node: INodeNo, reply: ReplyData) {
         let target = self.volume.with(|fs| {
             let ino = ino_of(fs, node);
             let target = fs.readlink(ino)?;
-            fs.accessed(ino, self.live.hot().atime)?;
+            fs.accessed(ino, self.current_options.for_requests().atime)?;
             Ok(target)
         });
         match target {
@@ -312,7 +321,11 @@ impl Filesystem for Server {
     ) {
         let creator = creator(req, umask);
         let new = entries::New { name: name.as_bytes(), mode: mode16(mode), rdev };
-        self.settle(req, self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
+        self.reply_to_change(
+            req,
+            self.volume.with(|fs| entries::create(fs, &creator, parent, &new)),
+            reply,
+        );
     }
 
     fn mkdir(
@@ -327,17 +340,21 @@ impl Filesystem for Server {
         let creator = creator(req, umask);
         let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFDIR;
         let new = entries::New { name: name.as_bytes(), mode, rdev: 0 };
-        self.settle(req, self.volume.with(|fs| entries::create(fs, &creator, parent, &new)), reply);
+        self.reply_to_change(
+            req,
+            self.volume.with(|fs| entries::create(fs, &creator, parent, &new)),
+            reply,
+        );
     }
 
     fn unlink(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.volume.with(|fs| fs.unlink(ino_of(fs, parent), name.as_bytes()));
-        self.settle(req, done, reply);
+        self.reply_to_change(req, done, reply);
     }
 
     fn rmdir(&self, req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         let done = self.volume.with(|fs| fs.rmdir(ino_of(fs, parent), name.as_bytes()));
-        self.settle(req, done, reply);
+        self.reply_to_change(req, done, reply);
     }
 
     fn symlink(
@@ -354,7 +371,7 @@ impl Filesystem for Server {
             let ino = creator.symlink(fs, ino_of(fs, parent), name.as_bytes(), target)?;
             entries::known(fs, ino)
         });
-        self.settle(req, made, reply);
+        self.reply_to_change(req, made, reply);
     }
 
     fn rename(
@@ -373,7 +390,7 @@ impl Filesystem for Server {
         let done = entries::rename_flags(flags).and_then(|flags| {
             self.volume.with(|fs| entries::rename(fs, &creator, from, to, flags))
         });
-        self.settle(req, done, reply);
+        self.reply_to_change(req, done, reply);
     }
 
     fn link(&self, req: &Request, node: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
@@ -382,7 +399,7 @@ impl Filesystem for Server {
             fs.link(ino, ino_of(fs, parent), name.as_bytes())?;
             entries::known(fs, ino)
         });
-        self.settle(req, linked, reply);
+        self.reply_to_change(req, linked, reply);
     }
 
     fn open(&self, _: &Request, node: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
@@ -436,7 +453,7 @@ impl Filesystem for Server {
             let made = entries::create(fs, &creator, parent, &new)?;
             Ok((made, self.handles.open(fs.error_cursor(Ino(made.0.ino.0)))))
         });
-        self.settle(req, made, reply);
+        self.reply_to_change(req, made, reply);
     }
 
     fn read(
@@ -459,7 +476,7 @@ impl Filesystem for Server {
                 let ino = ino_of(fs, node);
                 let got = fs.read_at(ino, offset, &mut buffer[..size])?;
                 if flags.0 & O_NOATIME == 0 {
-                    fs.accessed(ino, self.live.hot().atime)?;
+                    fs.accessed(ino, self.current_options.for_requests().atime)?;
                 }
                 Ok(got)
             });
@@ -482,12 +499,13 @@ impl Filesystem for Server {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let who = Who::of(req).for_write(write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
+        let who = Credentials::of(req)
+            .for_write(write_flags.contains(WriteFlags::FUSE_WRITE_KILL_SUIDGID));
         let ino = self.ino(node);
         let written = self.volume.with(|fs| data::write(fs, ino, offset, data, who));
-        self.volume.relieve();
+        self.volume.start_writeback_if_needed();
         let kind = match flags.0 & (O_DSYNC | O_SYNC_ALONE) {
-            _ if self.live.hot().sync => SyncKind::All,
+            _ if self.current_options.for_requests().sync => SyncKind::All,
             0 => return reply.answer(written),
             O_DSYNC => SyncKind::Data,
             _ => SyncKind::All,
@@ -527,7 +545,7 @@ impl Filesystem for Server {
         // The kernel must not cache entries: it could then resume a listing only at entries that
         // still exist.
         let seen = flags.0 & O_NOATIME == 0;
-        reply.opened(if seen { FileHandle(0) } else { UNSEEN }, FopenFlags::empty());
+        reply.opened(if seen { FileHandle(0) } else { NOATIME_DIR }, FopenFlags::empty());
     }
 
     fn readdir(
@@ -599,14 +617,14 @@ impl Filesystem for Server {
         _: u32,
         reply: ReplyEmpty,
     ) {
-        let who = Who::of(req);
+        let who = Credentials::of(req);
         let done = self
             .volume
             .with(|fs| xattrs::set(fs, ino_of(fs, node), name.as_bytes(), value, flags, who));
         if done.is_ok() && xattrs::is_raw_list(name.as_bytes()) {
             self.cached.invalidate_attributes(node);
         }
-        self.settle(req, done, reply);
+        self.reply_to_change(req, done, reply);
     }
 
     fn getxattr(&self, req: &Request, node: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
@@ -633,7 +651,7 @@ impl Filesystem for Server {
         if done.is_ok() && xattrs::is_raw_list(name.as_bytes()) {
             self.cached.invalidate_attributes(node);
         }
-        self.settle(req, done, reply);
+        self.reply_to_change(req, done, reply);
     }
 
     fn ioctl(
@@ -672,11 +690,11 @@ impl Filesystem for Server {
         mode: i32,
         reply: ReplyEmpty,
     ) {
-        let who = Who::of(req);
+        let who = Credentials::of(req);
         let done = data::fallocate_mode(mode).and_then(|mode| {
             self.volume.with(|fs| data::fallocate(fs, ino_of(fs, node), mode, (offset, len), who))
         });
-        self.settle(req, done, reply);
+        self.reply_to_change(req, done, reply);
     }
 
     fn lseek(
@@ -712,7 +730,8 @@ impl Filesystem for Server {
     ) {
         reply.answer(self.volume.with(|fs: &Fs| {
             let (from, to) = (ino_of(fs, from), ino_of(fs, to));
-            let copied = data::copy_range(fs, (from, from_at), (to, to_at), len, Who::of(req))?;
+            let copied =
+                data::copy_range(fs, (from, from_at), (to, to_at), len, Credentials::of(req))?;
             self.control.note_copy(to, copied);
             Ok(u32::try_from(copied.shared + copied.written).unwrap_or(u32::MAX))
         }));

@@ -5,11 +5,10 @@ use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFDIR, S_IFMT};
 use uxfs::{Fs, SetAttr, posix};
 
+use super::credentials::Credentials;
 use super::data;
-use super::who::Who;
 use crate::attr::{attr_of, moment};
 
-/// A change of attributes.
 pub(super) struct Change {
     pub(super) permissions: Option<u16>,
     pub(super) uid: Option<u32>,
@@ -19,8 +18,7 @@ pub(super) struct Change {
     pub(super) mtime: Option<TimeOrNow>,
     /// It was requested through an open file.
     pub(super) open: bool,
-    /// The caller.
-    pub(super) who: Who,
+    pub(super) who: Credentials,
 }
 
 /// Changes an inode. Returns its new attributes.
@@ -61,8 +59,8 @@ fn change_owner(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<()> {
     let stat = fs.stat(ino)?;
     let mut to = SetAttr { uid: change.uid, gid: change.gid, ..SetAttr::default() };
     if stat.mode & S_IFMT != S_IFDIR {
-        let to_nobody = change.uid.is_none() && change.gid.is_none();
-        let lost = change.who.lost_by_giving(fs, &stat, to_nobody)?;
+        let no_owner = change.uid.is_none() && change.gid.is_none();
+        let lost = change.who.set_id_bits_lost_by_chown(fs, &stat, no_owner)?;
         if lost != 0 {
             to.permissions = Some(stat.mode & 0o7777 & !lost);
         }

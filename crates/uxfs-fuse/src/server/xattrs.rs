@@ -6,8 +6,8 @@ use uxfs::format::acl::Acl;
 use uxfs::posix::{self, ACL_ACCESS, ACL_DEFAULT, S_ISGID};
 use uxfs::{Error, Fs, SetAttr, XattrMode};
 
+use super::credentials::Credentials;
 use super::outcome::Result;
-use super::who::Who;
 
 /// Sends a value, or its length if the caller gave no buffer.
 pub(super) fn answer(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
@@ -29,7 +29,7 @@ pub(super) fn set(
     name: &[u8],
     value: &[u8],
     flags: i32,
-    who: Who,
+    who: Credentials,
 ) -> uxfs::Result<()> {
     const XATTR_CREATE: i32 = 1;
     const XATTR_REPLACE: i32 = 2;
@@ -47,7 +47,7 @@ pub(super) fn set(
     posix::set_xattr(fs, ino, name, value, mode)?;
     if name == ACL_ACCESS {
         let stat = fs.stat(ino)?;
-        if who.loses_group_by_list(&stat) {
+        if who.loses_setgid_by_acl(&stat) {
             let permissions = Some(stat.mode & 0o7777 & !S_ISGID);
             fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
         }
@@ -55,7 +55,6 @@ pub(super) fn set(
     Ok(())
 }
 
-/// The value of an attribute.
 pub(super) fn get(fs: &Fs, ino: Ino, name: &[u8]) -> uxfs::Result<Vec<u8>> {
     let Some(list) = raw_list(name) else { return fs.get_xattr(ino, name) };
     match Acl::from_linux(&fs.get_xattr(ino, list)?) {

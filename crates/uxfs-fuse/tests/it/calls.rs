@@ -36,7 +36,7 @@ fn a_volume_is_mounted_once_and_can_be_bind_mounted() {
 }
 
 #[test]
-fn a_busy_mount_ends_anyway() {
+fn a_busy_mount_is_detached() {
     let image = Image::new(320 << 20, &[]);
     let dir = image.mount_point();
     let mounted = mount(image.open(), &image.path(), &dir, &Options::default()).unwrap();

@@ -14,11 +14,9 @@ fn script() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/clients/client.py")
 }
 
-/// A running program.
 pub(crate) struct Client {
     child: Child,
-    /// Reads its output.
-    ears: JoinHandle<()>,
+    reader: JoinHandle<()>,
 }
 
 impl Client {
@@ -41,18 +39,17 @@ impl Client {
             .spawn()
             .expect("python3 is needed: ./test installs it");
         let out = child.stdout.take().unwrap();
-        let ears = std::thread::spawn(move || {
+        let reader = std::thread::spawn(move || {
             for line in BufReader::new(out).lines().map_while(Result::ok) {
                 durable(line.parse().unwrap());
             }
         });
-        Self { child, ears }
+        Self { child, reader }
     }
 
-    /// Waits until it ends.
     pub(crate) fn wait(mut self) -> ExitStatus {
         let status = self.child.wait().unwrap();
-        self.ears.join().unwrap();
+        self.reader.join().unwrap();
         status
     }
 }

@@ -368,8 +368,8 @@ fn cached_metadata_is_bounded() {
     let dir = volume.dir();
     let status = |name| number(&dir, control::STATUS, name);
     let look = |what: &str| {
-        let inodes = (status("cached_inodes"), status("cached_inodes_not_home"));
-        let buffers = (status("cached_buffer_bytes"), status("cached_buffer_bytes_not_home"));
+        let inodes = (status("cached_inodes"), status("cached_inodes_dirty"));
+        let buffers = (status("cached_buffer_bytes"), status("cached_buffer_bytes_dirty"));
         // Twice the size at which an AIL push begins, as many clean buffers between two sweeps, and
         // what one round of requests adds.
         let dirty = 2 * CACHE / 1024;

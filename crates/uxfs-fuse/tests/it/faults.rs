@@ -172,7 +172,7 @@ fn programs_get_errors_when_the_device_fails() {
 /// A removal panics in the server when half of it is done. It gets an answer, as do all other requests;
 /// the volume has no half of it, and everything that was acknowledged.
 #[test]
-fn a_panic_is_answered_and_stops_the_volume() {
+fn a_panicking_request_returns_eio_and_stops_the_volume() {
     for options in ["allow_other,threads=2", "allow_other,threads=2,wsync,nodelaylog"] {
         let image = Image::new(320 << 20, &[]);
         let options = Options::parse(options).unwrap();

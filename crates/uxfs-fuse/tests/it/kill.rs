@@ -16,7 +16,6 @@ use crate::rig::{Image, Ours, Volume};
 
 /// Environment variable for the process that serves a mount: image and directory.
 const SERVE: &str = "UXFS_TEST_SERVE";
-/// The mount options.
 const OPTIONS: &str = "UXFS_TEST_OPTIONS";
 
 /// Not a test: the process that is killed runs this.

@@ -122,12 +122,12 @@ fn acknowledged_steps_survive_power_cuts() {
 }
 
 #[test]
-fn also_with_force_unit_access() {
+fn acknowledged_steps_survive_power_cuts_with_fua() {
     cuts("logbsize=256k", true, 2);
 }
 
 #[test]
-fn also_without_delayed_logging() {
+fn acknowledged_steps_survive_power_cuts_with_nodelaylog() {
     cuts("nodelaylog,wsync", false, 3);
 }
 

@@ -190,12 +190,15 @@ fn fio_verifies() {
     volume.end();
 }
 
-/// The load of a file server, and thousands of small files, each durable or all at the end.
+/// The load of a file server, and thousands of small files, each durable or all at the end. dbench says
+/// 'failed to create barrier semaphore' when another dbench of the host has the semaphore's key, and goes on
+/// without it: this is not about the mount.
 #[test]
 fn dbench_and_fs_mark() {
     let dbench =
         "mkdir bench && out=$(dbench -t 3 -D bench -x --stat-check 4 2>&1) || { echo \"$out\"; \
                   false; }
+        out=$(grep -v 'barrier semaphore' <<< \"$out\")
         not grep -iE 'error|failed|unable' <<< \"$out\"; grep -q Throughput <<< \"$out\"";
     // Without the methods that call sync(2), which syncs all file systems. A directory for each thread:
     // once in a thousand runs two threads begin with the same random seed and choose the same names.

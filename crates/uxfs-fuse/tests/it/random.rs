@@ -97,7 +97,7 @@ fn with_few_features() {
 
 /// Four threads, each in its own directory, so that the result does not depend on their order.
 #[test]
-fn four_at_once_agree() {
+fn four_mounts_at_once_agree() {
     let seed = setting("UXFS_SEED", 4);
     let mut pair = Pair::new(seed, &[]);
     for batch in 0..setting("UXFS_BATCHES", 2) {

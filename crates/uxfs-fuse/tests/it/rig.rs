@@ -58,15 +58,11 @@ impl Image {
     }
 }
 
-/// A mounted volume.
 pub(crate) trait Volume {
-    /// Its root directory.
     fn dir(&self) -> PathBuf;
-    /// Unmounts and checks it.
     fn end(self: Box<Self>);
 }
 
-/// A mount by uxfs.
 pub(crate) struct Ours {
     image: Image,
     mounted: Option<Mounted>,

@@ -41,7 +41,7 @@ pub trait Policy: Send + core::fmt::Debug {
     /// Reports an arrival, which `view` includes. `caller` identifies the caller.
     fn arrived(&mut self, view: &View, caller: u64);
 
-    /// Reports that a flush begins for all waiting callers, by the policy's decision or for another
+    /// Reports that a flush begins for `view.waiting` callers, by the policy's decision or for another
     /// reason. `view` is the state before.
     fn begun(&mut self, view: &View);
 

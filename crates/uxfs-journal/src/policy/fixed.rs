@@ -11,8 +11,8 @@
 
 use core::time::Duration;
 
-use super::callers::Callers;
 use super::contract::{Decision, Ended, Policy, View};
+use super::epochs::Epochs;
 use uxfs_sync::Time;
 
 /// Longest wait of [`Fixed::Journal`] in nanoseconds.
@@ -54,8 +54,8 @@ pub(super) struct Facts {
 impl Fixed {
     /// The policy, before any event.
     pub fn start(self) -> Works {
-        let callers = matches!(self, Self::Gather(_)).then(Callers::new);
-        Works { policy: self, flush: 0.0, flushes: 0, callers, before: None, other: false }
+        let epochs = matches!(self, Self::Gather(_)).then(Epochs::new);
+        Works { policy: self, flush: 0.0, flushes: 0, epochs, before: None, other: false }
     }
 
     /// The decision for a view.
@@ -89,7 +89,7 @@ pub struct Works {
     /// Average duration of the last flushes in nanoseconds.
     flush: f64,
     flushes: u64,
-    callers: Option<Callers>,
+    epochs: Option<Epochs>,
     /// The caller that came last.
     before: Option<u64>,
     other: bool,
@@ -101,18 +101,14 @@ impl Policy for Works {
             self.other = self.before.is_some_and(|before| before != caller);
         }
         self.before = Some(caller);
-        if let Some(callers) = &mut self.callers {
-            callers.arrived(view.now, caller, self.flush as u64);
+        if let Some(epochs) = &mut self.epochs {
+            epochs.arrived(view.now, caller, self.flush as u64);
         }
     }
 
     fn begun(&mut self, _: &View) {}
 
-    fn completed(&mut self, now: Time, caller: u64) {
-        if let Some(callers) = &mut self.callers {
-            callers.completed(now, caller);
-        }
-    }
+    fn completed(&mut self, _: Time, _: u64) {}
 
     fn ended(&mut self, view: &View, flush: Ended) {
         let took = view.now.0.saturating_sub(flush.begun.0) as f64;
@@ -122,9 +118,9 @@ impl Policy for Works {
 
     fn decide(&mut self, view: &View) -> Decision {
         let flush = self.flush as u64;
-        let expected = self.callers.as_mut().map_or(0, |callers| {
-            callers.epochs.pass(view.now.0, flush);
-            callers.epochs.expected()
+        let expected = self.epochs.as_mut().map_or(0, |epochs| {
+            epochs.pass(view.now, flush);
+            epochs.expected()
         });
         self.policy.decide(view, Facts { flush, expected, other: self.other })
     }

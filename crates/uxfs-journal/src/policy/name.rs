@@ -14,7 +14,7 @@ pub enum FsyncPolicy {
     /// One that does not adapt to the disk (`own`, `journal`, `average`, `fixed:US`, `greedy`,
     /// `gather`, `gather:EIGHTHS`, `overlap:N`).
     Fixed(Fixed),
-    /// One that measures the disk and its callers and chooses the best of the others (`auto`).
+    /// One that measures the disk and its callers, and waits while that pays (`auto`).
     #[default]
     Auto,
 }

@@ -1,7 +1,7 @@
 //! The log's area: a ring of basic blocks on a device.
 
 use uxfs_disk::BlockDev;
-use uxfs_format::log::{MAGIC, RecordHeader, bump, cycle_of};
+use uxfs_format::log::{RecordHeader, bump, cycle_of, is_header};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{BASIC_BLOCK, Daddr, Geometry, Lsn};
 
@@ -182,7 +182,7 @@ impl Log {
             for index in (0..step as usize).rev() {
                 let at = index * BASIC_BLOCK;
                 let Some(block) = bytes[at..].first_chunk::<BASIC_BLOCK>() else { continue };
-                if block[..4] != MAGIC.to_be_bytes() {
+                if !is_header(block) {
                     continue;
                 }
                 let found = self.wrap(start + index as u64);

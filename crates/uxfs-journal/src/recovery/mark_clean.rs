@@ -8,6 +8,9 @@
 //!    older. All records before the last are flushed before it is written, and never more are in flight than
 //!    the search for the head looks back over ([`Sealed::parts`]).
 //! 3. All records from tail to head have the same buffer size.
+//! 4. A redo checkpoint that was interrupted leaves a transaction without its end in the log. The next
+//!    one begins behind it, and has another transaction id ([`tid`]): a reader refuses a second start
+//!    of a transaction that it has not seen the end of.
 //!
 //! Called by the engine's recovery, in this order: [`clear_stale`], [`write_redo`] for each round of work,
 //! [`write_unmount`] when all of it is written in place.
@@ -25,8 +28,12 @@ use crate::recovery::find::{Bounds, IN_FLIGHT, State, WINDOW};
 
 /// Smallest buffer size that a log is written with.
 const RECORD_SIZE_MIN: u32 = 16 << 10;
-/// Transaction id of the transactions written here. Each is complete in itself.
-const TID: u32 = 0x7578_6673;
+
+/// The id of a transaction that starts at `head`. Differs from that of a transaction that starts
+/// elsewhere in the log.
+fn tid(head: Lsn) -> u32 {
+    0x7578_6673 ^ head.block() ^ head.cycle().rotate_right(8)
+}
 
 /// Overwrites the blocks ahead of the head that records in flight may have reached, at most up to
 /// the tail, and flushes.
@@ -103,7 +110,7 @@ pub fn write_redo(
 ) -> Result<Bounds> {
     let geometry = geometry(log, bounds);
     let mut records = Records::new(geometry, Vec::new());
-    records.begin(TID);
+    records.begin(tid(bounds.head));
     for region in items.iter().flatten() {
         records.region(region);
     }
@@ -146,7 +153,7 @@ pub fn write_redo(
 pub fn write_unmount(log: &Log, dev: &dyn BlockDev, bounds: &Bounds) -> Result<Bounds> {
     let geometry = geometry(log, bounds);
     let mut records = Records::new(geometry, Vec::new());
-    records.unmount(TID);
+    records.unmount(tid(bounds.head));
     let blocks = records.sealed_len() / BASIC_BLOCK as u64;
     let sealed = seal(geometry, records, bounds, bounds.head, bounds.head);
     log.flush(dev)?;

@@ -155,6 +155,40 @@ fn torn_transactions_are_not_replayed() {
     }
 }
 
+/// A redo checkpoint was interrupted after its first records. The next one follows them, and
+/// recovery replays it.
+#[test]
+fn a_redo_checkpoint_follows_an_interrupted_one() {
+    for unit in ["", "su=32k"] {
+        let line = [('l', unit)];
+        let volume = volume(if unit.is_empty() { &[] } else { &line });
+        let clean = volume.find();
+        mark_clean::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
+        let first =
+            mark_clean::write_redo(&volume.log, &*volume.dev, &clean, &volume.items(0, 3)).unwrap();
+        let mut bounds = first;
+        for number in 1..4 {
+            let below = Arc::clone(&volume.dev);
+            let dev: Arc<dyn BlockDev> = Arc::new(Overlay::new(Arc::clone(&below), 1 << 30));
+            let items = volume.items(number, 40);
+            let new = mark_clean::write_redo(&volume.log, &*dev, &bounds, &items).unwrap();
+            // All but the last record reach the disk.
+            let from = u64::from(bounds.head.block());
+            for ahead in 0..volume.log.distance(from, new.last) {
+                let block = volume.log.wrap(from + ahead);
+                let bytes = volume.log.block(&*dev, block).unwrap();
+                volume.log.write(&*below, block, &bytes).unwrap();
+            }
+            let found = volume.find();
+            assert_eq!((found.head.block(), found.tail), (new.last as u32, first.tail));
+            assert_eq!(volume.label(&found), name(0), "interrupted {number} times");
+            bounds = found;
+        }
+        mark_clean::write_redo(&volume.log, &*volume.dev, &bounds, &volume.items(9, 40)).unwrap();
+        assert_eq!(volume.label(&volume.find()), name(9));
+    }
+}
+
 /// Recovery terminates on a log with random damage.
 #[test]
 fn recovery_of_random_logs_terminates() {

@@ -1,4 +1,4 @@
-//! Even behaviour over a file system's life: [`posts::SPINDLE`].
+//! Even behaviour over a file system's aging: [`posts::SPINDLE`].
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use crate::plan::{Found, How, Job, Progress, Rows, rounded, run as run_jobs};
 use crate::posts;
 use crate::setup::{Prepare, Setup};
 use crate::verdict::{at_least, at_most, like};
-use crate::work::age::{Life, Old, live};
-use crate::work::build::{Load, plant, run as build};
+use crate::work::age::{AgedFile, Aging, age};
+use crate::work::build::{Load, populate, run as build};
 use crate::work::tree::Tree;
 
 const DISK: &str = "hdd-7200";
@@ -27,13 +27,11 @@ const SIZE: &str = "size=16g,agcount=8";
 const SPREAD: &str = "spread over groups";
 const PACKED: &str = "packed in one";
 const LOAD: Load = Load { clients: 8, jobs: 12, reads: 10, makes: 8, work_us: 3_000, flat: false };
-/// Columns of a map.
 const COLUMNS: usize = 128;
 
 /// Runs of bytes and their owners.
 type Runs = Vec<(u64, u64, usize)>;
 
-/// Owners on the map.
 const OWNERS: [&str; 5] = [
     "the tree that is read",
     "files of the last month",
@@ -42,7 +40,7 @@ const OWNERS: [&str; 5] = [
     "the log",
 ];
 
-/// The state of a volume after a part of its life.
+/// The state of a volume after a part of its aging.
 #[derive(Debug, Default)]
 struct State {
     /// Mean number of extents per file: of files that aged there, and of the tree's.
@@ -65,7 +63,7 @@ fn runs_of(fs: &Fs, inos: &[(uxfs::format::Ino, usize)], runs: &mut Runs) -> uxf
 }
 
 /// Records the layout of the volume.
-fn survey(fs: &Fs, tree: &Tree, old: &[Old], months: u32) -> uxfs::Result<State> {
+fn survey(fs: &Fs, tree: &Tree, old: &[AgedFile], months: u32) -> uxfs::Result<State> {
     let mut state = State::default();
     let mut inos = Vec::new();
     for (dir, name, _) in &tree.files {
@@ -74,7 +72,7 @@ fn survey(fs: &Fs, tree: &Tree, old: &[Old], months: u32) -> uxfs::Result<State>
     }
     let mut runs = Runs::new();
     state.tree_runs = runs_of(fs, &inos, &mut runs)?;
-    let owner = |file: &Old| match file.month {
+    let owner = |file: &AgedFile| match file.month {
         0 => 3,
         month if month == months => 1,
         _ => 2,
@@ -131,13 +129,13 @@ fn job(how: &How, disk: &Description, months: u32, name: &'static str, tree: &Ar
     let tree = if packed { Arc::new(flat(tree)) } else { Arc::clone(tree) };
     let mut setup = Setup::new(disk, how.seed).mkfs('d', SIZE);
     setup.cuts = how.cuts.min(4);
-    let life = Life { months, dirs: if packed { 1 } else { 64 }, fill: FILL, seed: how.seed };
+    let aging = Aging { months, dirs: if packed { 1 } else { 64 }, fill: FILL, seed: how.seed };
     let state = Arc::new(Mutex::new(State::default()));
-    let (planted, seen) = (Arc::clone(&tree), Arc::clone(&state));
+    let (source, seen) = (Arc::clone(&tree), Arc::clone(&state));
     let prepare: Prepare = Arc::new(move |fs| {
-        let old = live(fs, life)?;
-        plant(fs, &planted, 0)?;
-        *seen.lock() = survey(fs, &planted, &old, months)?;
+        let old = age(fs, aging)?;
+        populate(fs, &source, 0)?;
+        *seen.lock() = survey(fs, &source, &old, months)?;
         Ok(())
     });
     setup.prepare = Some(prepare);
@@ -252,7 +250,7 @@ fn charts(rows: &Rows) -> Vec<Chart> {
         Series { name: name.into(), points, post: false, worth }
     };
     let mut all = vec![Chart {
-        title: "Seconds for the same work, over the volume's life".into(),
+        title: "Seconds for the same work, over the volume's aging".into(),
         axes: ("months".into(), "seconds".into()),
         log: (false, false),
         drawn: Drawn::Lines,

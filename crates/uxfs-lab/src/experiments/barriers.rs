@@ -55,7 +55,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
             let ran = setup.run(|lab| extract(lab, &tree, Sync::End, 0))?;
             let mut found = Found::of(&ran, &setup);
             found.set("extract_s", ran.value.extract_s);
-            found.keep_places(&ran);
+            found.store_offsets(&ran);
             Ok(found)
         }));
     }

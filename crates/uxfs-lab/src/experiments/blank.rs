@@ -24,7 +24,7 @@ pub(crate) fn blank(name: &str, title: &str, how: &How) -> Experiment {
     }
 }
 
-/// What is said of a disk.
+/// A disk's name and description.
 pub(super) fn note(disk: &uxfs_models::Description) -> DiskNote {
     DiskNote { name: disk.name.clone(), about: disk.about.clone() }
 }

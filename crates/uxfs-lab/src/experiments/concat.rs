@@ -10,10 +10,10 @@ use crate::Result;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
-use crate::setup::{Ran, Setup};
+use crate::setup::{RunResult, Setup};
 use crate::sim::Kind;
 use crate::verdict::{at_least, at_most, like};
-use crate::work::build::{Load, plant, run as build};
+use crate::work::build::{Load, populate, run as build};
 use crate::work::tree::Tree;
 
 const COUNT: u32 = 4;
@@ -34,7 +34,7 @@ fn concat(disk: &Description, count: u32) -> Description {
 
 /// The fraction of requests of the busiest disk, and the number of disks with at least a tenth of
 /// their fair share.
-fn shares<R>(ran: &Ran<R>, disk: u64, count: u32) -> (f64, f64) {
+fn shares<R>(ran: &RunResult<R>, disk: u64, count: u32) -> (f64, f64) {
     let mut asked = vec![0u64; count as usize];
     for event in ran.trace.events.iter().filter(|e| e.kind != Kind::Flush && e.asked >= ran.begun) {
         let at = ((event.at / disk.max(1)) as usize).min(asked.len() - 1);
@@ -64,11 +64,11 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
             let mut setup =
                 Setup::new(&disk, how.seed).mkfs('d', &format!("agcount={}", 4 * count));
             setup.cuts = how.cuts;
-            let planted = Arc::clone(&tree);
+            let source = Arc::clone(&tree);
             let packed = name == PACKED;
             setup.prepare = Some(Arc::new(move |fs| match packed {
-                false => plant(fs, &planted, FILLER),
-                true => plant(fs, &flat(&planted), FILLER),
+                false => populate(fs, &source, FILLER),
+                true => populate(fs, &flat(&source), FILLER),
             }));
             let tree = Arc::new(if packed { flat(&tree) } else { (*tree).clone() });
             jobs.push(Job::new(disk.name.clone(), name, move || {
@@ -78,7 +78,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                 found.set("rate", found.get("requests").unwrap_or(0.0) / ran.seconds());
                 found.set("busiest", busiest);
                 found.set("busy", busy);
-                found.keep_places(&ran);
+                found.store_offsets(&ran);
                 Ok(found)
             }));
         }

@@ -13,7 +13,7 @@ use crate::verdict::{at_least, at_most, like};
 use crate::work::syncs::{Load, run as sync};
 
 /// The policies, their names in the post, and transactions per second on its host elm3a4.
-const WAYS: [(&str, &str, Option<f64>); 7] = [
+const POLICIES: [(&str, &str, Option<f64>); 7] = [
     ("own", "own (\"old\")", Some(145.84)),
     ("journal", "journal (\"jbd2\")", Some(184.06)),
     ("average", "average (\"avg\")", Some(181.58)),
@@ -49,8 +49,8 @@ fn setup(how: &How, disk: &Description, policy: &str, direct: bool) -> Setup {
 
 fn post(of: &str, name: &str, key: &str) -> Option<f64> {
     let host = of == group(DISKS[0].0, DISKS[0].1, 16);
-    let way = WAYS.iter().find(|way| way.1 == name)?;
-    way.2.filter(|_| host && key == "rate")
+    let policy = POLICIES.iter().find(|policy| policy.1 == name)?;
+    policy.2.filter(|_| host && key == "rate")
 }
 
 /// Runs it.
@@ -62,9 +62,9 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     for (disk, about) in DISKS {
         let described = disks::named(disk)?;
         for (clients, direct) in [(1, ""), (16, ""), (1, DIRECT), (16, DIRECT)] {
-            for (word, name, _) in WAYS {
+            for (word, name, _) in POLICIES {
                 let setup = setup(how, &described, word, !direct.is_empty());
-                let load = Load { clients, syncs: 200, settling: 100, think_us: 500 };
+                let load = Load { clients, syncs: 200, warmup: 100, think_us: 500 };
                 let group = group(disk, about, clients) + direct;
                 jobs.push(Job::new(group, name, move || {
                     let ran = setup.run(|lab| sync(lab, load))?;
@@ -72,7 +72,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                     found.set("rate", ran.value);
                     let syncs = f64::from(load.clients * load.syncs);
                     found.set("flushes_sync", found.get("flushes").unwrap_or(0.0) / syncs);
-                    found.keep_latencies(&ran);
+                    found.store_latencies(&ran);
                     Ok(found)
                 }));
             }
@@ -113,7 +113,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
 fn shapes(rows: &Rows) -> Vec<Shape> {
     let ratio = |disk: usize, clients: u32, over: usize, under: usize| {
         let group = group(DISKS[disk].0, DISKS[disk].1, clients);
-        rows.ratio("rate", (&group, WAYS[over].1), (&group, WAYS[under].1))
+        rows.ratio("rate", (&group, POLICIES[over].1), (&group, POLICIES[under].1))
     };
     let (own, journal, average, auto) = (0, 1, 2, 6);
     let mut all = vec![
@@ -162,12 +162,13 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
         let both = CLIENTS.iter().flat_map(|clients| ["", DIRECT].map(|direct| (*clients, direct)));
         for (clients, direct) in both {
             let group = group(disk, about, clients) + direct;
-            let ratio =
-                |way: usize| rows.ratio("rate", (&group, WAYS[auto].1), (&group, WAYS[way].1));
+            let ratio = |policy: usize| {
+                rows.ratio("rate", (&group, POLICIES[auto].1), (&group, POLICIES[policy].1))
+            };
             let best = (0..auto).filter_map(ratio).reduce(f64::min);
             all.push(Shape::goal(
                 format!("{group}: auto does at least 0.97 of the best"),
-                "no way won everywhere",
+                "no policy won everywhere",
                 best,
                 " of the best",
                 at_least(0.97),

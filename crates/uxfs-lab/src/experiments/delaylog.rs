@@ -87,7 +87,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                 found.set("rate", ran.value as f64 / ran.seconds());
                 let bytes = found.get("log_bytes").unwrap_or(0.0);
                 found.set("log_b", bytes / ran.value as f64);
-                found.keep_flow(&ran, 24);
+                found.store_throughput(&ran, 24);
                 Ok(found)
             }));
         }

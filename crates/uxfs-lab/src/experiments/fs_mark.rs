@@ -56,7 +56,7 @@ fn row(how: &How, threads: u32, mode: &'static str) -> Result<Job> {
         if let Some(bytes) = found.get("log_bytes") {
             found.set("log_b", bytes / ran.value as f64);
         }
-        found.keep_flow(&ran, 20);
+        found.store_throughput(&ran, 20);
         Ok(found)
     }))
 }

@@ -21,18 +21,14 @@ use crate::plan::{How, Progress};
 use crate::posts::{self, Post};
 use crate::{LabError, Result};
 
-/// A known experiment.
 pub struct Known {
-    /// Its name.
     pub name: &'static str,
-    /// One line about it.
     pub about: &'static str,
     /// The post whose measurement it repeats.
     pub post: Option<&'static Post>,
     run: fn(&How, &dyn Progress) -> Result<Experiment>,
 }
 
-/// All of them.
 pub const ALL: &[Known] = &[
     Known {
         name: "fs-mark",

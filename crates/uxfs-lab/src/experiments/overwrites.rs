@@ -13,11 +13,11 @@ use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
 use crate::setup::Setup;
 use crate::verdict::{at_least, at_most, like};
-use crate::work::overwrites::{plant, run as overwrite};
+use crate::work::overwrites::{populate, run as overwrite};
 use crate::work::syncs::Load;
 
 /// The policies, their names in the post, and transactions per second on its host elm3a4.
-const WAYS: [(&str, &str, Option<f64>); 7] = [
+const POLICIES: [(&str, &str, Option<f64>); 7] = [
     ("own", "own (\"old\")", Some(145.84)),
     ("journal", "journal (\"jbd2\")", Some(184.06)),
     ("average", "average (\"avg\")", Some(181.58)),
@@ -81,8 +81,8 @@ const LOADS: [(u32, bool, &[usize]); 3] = [
 
 fn post(of: &str, name: &str, key: &str) -> Option<f64> {
     let host = of == PLACES[SATA].group(16, false);
-    let way = WAYS.iter().find(|way| way.1 == name)?;
-    way.2.filter(|_| host && key == "rate")
+    let policy = POLICIES.iter().find(|policy| policy.1 == name)?;
+    policy.2.filter(|_| host && key == "rate")
 }
 
 /// Runs it.
@@ -93,19 +93,19 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let mut jobs = Vec::new();
     for place in &PLACES {
         for (clients, direct, ways) in LOADS {
-            for (word, name, _) in ways.iter().map(|way| WAYS[*way]) {
+            for (word, name, _) in ways.iter().map(|policy| POLICIES[*policy]) {
                 let policy = format!("fsync_policy={word}");
                 let mut setup = Setup::new(&place.described()?, how.seed).mount(&[&policy]);
                 setup.cuts = how.cuts.min(4);
-                let load = Load { clients, syncs: 200, settling: 100, think_us: 500 };
-                setup.prepare = Some(Arc::new(move |fs| plant(fs, load)));
+                let load = Load { clients, syncs: 200, warmup: 100, think_us: 500 };
+                setup.prepare = Some(Arc::new(move |fs| populate(fs, load)));
                 jobs.push(Job::new(place.group(clients, direct), name, move || {
                     let ran = setup.run(|lab| overwrite(lab, load, direct))?;
                     let mut found = Found::of(&ran, &setup);
                     found.set("rate", ran.value);
                     let syncs = f64::from(load.clients * load.syncs);
                     found.set("flushes_sync", found.get("flushes").unwrap_or(0.0) / syncs);
-                    found.keep_latencies(&ran);
+                    found.store_latencies(&ran);
                     Ok(found)
                 }));
             }
@@ -156,7 +156,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
 /// The rate of a policy relative to another, with 16 threads.
 fn ratio(rows: &Rows, place: usize, over: usize, under: usize) -> Option<f64> {
     let group = PLACES[place].group(16, false);
-    rows.ratio("rate", (&group, WAYS[over].1), (&group, WAYS[under].1))
+    rows.ratio("rate", (&group, POLICIES[over].1), (&group, POLICIES[under].1))
 }
 
 fn shapes(rows: &Rows) -> Vec<Shape> {
@@ -167,11 +167,11 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
         ("waiting 1 µs wins a little", FIXED_1, 1.045),
         ("waiting 500 µs wins a little", FIXED_500, 1.085),
     ];
-    for (claim, way, seen) in slow {
+    for (claim, policy, seen) in slow {
         all.push(Shape::new(
             format!("8 ms a flush, sent alone: {claim}"),
             &format!("{seen:.2}x own"),
-            ratio(rows, SATA, way, OWN),
+            ratio(rows, SATA, policy, OWN),
             "x own",
             at_least(1.02),
             Some(like(seen)),
@@ -196,11 +196,11 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
         ));
     }
     for (place, what) in [(4, "a cache with a battery"), (5, "no flush to speak of")] {
-        for (way, name) in [(AVERAGE, "waiting the average"), (JOURNAL, "one flush together")] {
+        for (policy, name) in [(AVERAGE, "waiting the average"), (JOURNAL, "one flush together")] {
             all.push(Shape::new(
                 format!("{what}: {name} loses"),
                 "it loses, through the journal by \"rather large\" regressions",
-                ratio(rows, place, way, OWN),
+                ratio(rows, place, policy, OWN),
                 "x own",
                 at_most(0.98),
                 None,
@@ -212,7 +212,7 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
         "\"highest count is old\"",
         {
             let group = PLACES[SATA].group(1, false);
-            rows.ratio("rate", (&group, WAYS[AVERAGE].1), (&group, WAYS[OWN].1))
+            rows.ratio("rate", (&group, POLICIES[AVERAGE].1), (&group, POLICIES[OWN].1))
         },
         "x own",
         at_most(0.9),
@@ -221,12 +221,13 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
     for place in &PLACES {
         for (clients, direct, ways) in LOADS {
             let group = place.group(clients, direct);
-            let to =
-                |way: &usize| rows.ratio("rate", (&group, WAYS[AUTO].1), (&group, WAYS[*way].1));
+            let to = |policy: &usize| {
+                rows.ratio("rate", (&group, POLICIES[AUTO].1), (&group, POLICIES[*policy].1))
+            };
             all.push(Shape::goal(
                 format!("{group}: auto does at least 0.97 of the best"),
-                "no way won everywhere",
-                ways.iter().filter(|way| **way != AUTO).filter_map(to).reduce(f64::min),
+                "no policy won everywhere",
+                ways.iter().filter(|policy| **policy != AUTO).filter_map(to).reduce(f64::min),
                 " of the best",
                 at_least(0.97),
             ));
@@ -253,16 +254,16 @@ fn charts(rows: &Rows) -> Vec<Chart> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Quiet;
+    use crate::plan::NoProgress;
 
     /// As in the post's table, waiting for other callers wins on a slow disk that takes one flush at a
     /// time, and loses on a disk with quick flushes. Nothing is logged.
     #[test]
     fn waiting_for_others_wins_on_a_slow_disk_and_loses_on_a_fast_one() {
-        let run = |place: usize, way: usize| {
+        let run = |place: usize, policy: usize| {
             let mut how = How::new(7);
-            how.only = format!("{} / {}", PLACES[place].group(16, false), WAYS[way].1);
-            let found = super::run(&how, &Quiet).unwrap();
+            how.only = format!("{} / {}", PLACES[place].group(16, false), POLICIES[policy].1);
+            let found = super::run(&how, &NoProgress).unwrap();
             assert_eq!(found.rows.len(), 1);
             let row = &found.rows[0];
             assert!(!row.failed, "{row:?}");

@@ -228,7 +228,7 @@ impl Bound {
             },
         );
         let bounds = if self.least { at_least(self.bound) } else { at_most(self.bound) };
-        Shape { ours, ..Shape::goal(self.claim, "no way won everywhere", worst, "", bounds) }
+        Shape { ours, ..Shape::goal(self.claim, "no policy won everywhere", worst, "", bounds) }
     }
 }
 
@@ -242,7 +242,7 @@ fn shapes(measured: &Rows) -> Vec<Shape> {
         1,
         Shape::goal(
             "auto serves at least 0.99 of the best in hindsight, in the mean of all cases",
-            "no way won everywhere",
+            "no policy won everywhere",
             mean(&shares(AUTO)),
             " of the best",
             at_least(0.99),
@@ -254,10 +254,10 @@ fn shapes(measured: &Rows) -> Vec<Shape> {
     let claim = match best {
         Some((word, _)) => {
             format!(
-                "none of the 13 fixed ways wins everywhere: even the best one's ({word}) least is below 0.9"
+                "none of the 13 fixed policies wins everywhere: even the best one's ({word}) least is below 0.9"
             )
         }
-        None => "none of the 13 fixed ways wins everywhere".into(),
+        None => "none of the 13 fixed policies wins everywhere".into(),
     };
     let post = "waiting won on slow disks and lost on fast ones";
     let whole =

@@ -10,7 +10,7 @@ use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::setup::Setup;
 use crate::verdict::at_most;
 use crate::work::recording::Recording;
-use crate::work::replay::{home, plant, run as play};
+use crate::work::replay::{client_dir, populate, run as play};
 
 const DISKS: [&str; 2] = ["hdd-7200", "ssd-2015"];
 const CLIENTS: [u32; 2] = [1, 4];
@@ -65,9 +65,9 @@ fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
             for mode in [NODELAYLOG, DELAYLOG] {
                 let mut setup = Setup::new(&described, how.seed).mount(&[mode]);
                 setup.cuts = how.cuts.min(4);
-                let planted = Arc::clone(&recording);
+                let source = Arc::clone(&recording);
                 setup.prepare = Some(Arc::new(move |fs| {
-                    (0..clients).try_for_each(|number| plant(fs, &planted, &home(number)))
+                    (0..clients).try_for_each(|number| populate(fs, &source, &client_dir(number)))
                 }));
                 let recording = Arc::clone(&recording);
                 jobs.push(Job::new(group(disk, clients), mode, move || {
@@ -79,7 +79,7 @@ fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
                     found.set("log_mb", found.get("log_bytes").unwrap_or(0.0) / 1e6);
                     found.set("fsyncs", took.played.syncs as f64);
                     found.set("left_out", took.played.left_out as f64);
-                    found.keep_flow(&ran, 60);
+                    found.store_throughput(&ran, 60);
                     Ok(found)
                 }));
             }

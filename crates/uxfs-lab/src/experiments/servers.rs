@@ -12,12 +12,11 @@ use crate::verdict::at_least;
 use crate::work::{database, mail};
 
 const DISKS: [&str; 3] = ["hdd-7200", "ssd-2015", "nvme"];
-const WAYS: [&str; 3] = ["greedy", "gather", "auto"];
+const POLICIES: [&str; 3] = ["greedy", "gather", "auto"];
 const CLIENTS: [u32; 2] = [1, 32];
 /// Runs of a row with many clients, from as many seeds, because the grouping of clients is random.
 const RUNS: u64 = 5;
 
-/// The kind of server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Server {
     Mail,
@@ -28,13 +27,13 @@ impl Server {
     fn run(self, lab: &Arc<Lab>, clients: u32) -> uxfs::Result<f64> {
         match self {
             Self::Mail => {
-                let (mails, settling) = if clients == 1 { (120, 30) } else { (80, 40) };
-                let load = mail::Load { clients, mails, settling, boxes: 64, think_us: 2_000 };
+                let (mails, warmup) = if clients == 1 { (120, 30) } else { (80, 40) };
+                let load = mail::Load { clients, mails, warmup, boxes: 64, think_us: 2_000 };
                 mail::run(lab, load)
             }
             Self::Database => {
-                let (commits, settling) = if clients == 1 { (200, 50) } else { (80, 120) };
-                database::run(lab, database::Load { clients, commits, settling, think_us: 500 })
+                let (commits, warmup) = if clients == 1 { (200, 50) } else { (80, 120) };
+                database::run(lab, database::Load { clients, commits, warmup, think_us: 500 })
             }
         }
     }
@@ -96,18 +95,18 @@ fn run(
         let described = disks::named(disk)?;
         out.disks.push(note(&described));
         for clients in CLIENTS {
-            for way in WAYS {
+            for policy in POLICIES {
                 let (described, first, cuts) = (described.clone(), how.seed, how.cuts.min(4));
-                jobs.push(Job::new(group(disk, clients), way, move || {
+                jobs.push(Job::new(group(disk, clients), policy, move || {
                     let runs = if clients == 1 { 1 } else { RUNS };
                     let run = |seed| {
-                        let way = format!("fsync_policy={way}");
-                        let mut setup = Setup::new(&described, seed).mount(&[&way]);
+                        let policy = format!("fsync_policy={policy}");
+                        let mut setup = Setup::new(&described, seed).mount(&[&policy]);
                         setup.cuts = cuts;
                         let ran = setup.run(|lab| server.run(lab, clients))?;
                         let mut found = Found::of(&ran, &setup);
                         found.set("rate", ran.value);
-                        found.keep_latencies(&ran);
+                        found.store_latencies(&ran);
                         Ok(found)
                     };
                     let found = (0..runs).map(|more| run(first + more)).collect::<Result<_>>()?;
@@ -149,11 +148,11 @@ fn run(
 fn shapes(rows: &Rows) -> Vec<Shape> {
     let groups = DISKS.iter().flat_map(|disk| CLIENTS.map(|clients| group(disk, clients)));
     let of = |group: String| {
-        let ratio = |way: &&str| rows.ratio("rate", (&group, "auto"), (&group, way));
-        let best = WAYS[..2].iter().filter_map(ratio).reduce(f64::min);
+        let ratio = |policy: &&str| rows.ratio("rate", (&group, "auto"), (&group, policy));
+        let best = POLICIES[..2].iter().filter_map(ratio).reduce(f64::min);
         Shape::goal(
             format!("{group}: auto does at least 0.97 of the better of greedy and gather"),
-            "no way won everywhere",
+            "no policy won everywhere",
             best,
             " of the better",
             at_least(0.97),

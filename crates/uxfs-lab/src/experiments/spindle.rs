@@ -10,7 +10,7 @@ use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
 use crate::setup::Setup;
 use crate::verdict::{at_least, between, like};
-use crate::work::build::{Load, plant, run as build};
+use crate::work::build::{Load, populate, run as build};
 use crate::work::tree::Tree;
 
 const DISKS: [(&str, &str); 2] = [("single slow spindle", "hdd-7200"), ("SATA SSD", "ssd-2015")];
@@ -52,13 +52,13 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
             for (groups, name) in GROUPS {
                 let mut setup = Setup::new(&disk, how.seed).mkfs('d', groups);
                 setup.cuts = how.cuts;
-                let planted = Arc::clone(&tree);
-                setup.prepare = Some(Arc::new(move |fs| plant(fs, &planted, 0)));
+                let source = Arc::clone(&tree);
+                setup.prepare = Some(Arc::new(move |fs| populate(fs, &source, 0)));
                 let tree = Arc::clone(&tree);
                 jobs.push(Job::new(format!("{load_name}, {disk_name}"), name, move || {
                     let ran = setup.run(|lab| build(lab, &tree, load))?;
                     let mut found = Found::of(&ran, &setup);
-                    found.keep_places(&ran);
+                    found.store_offsets(&ran);
                     Ok(found)
                 }));
             }

@@ -20,7 +20,7 @@ const FILES: u32 = 6_100;
 /// Files of the post's tree.
 const POST_FILES: f64 = 30_500.0;
 
-/// Disk, way; seconds to extract, and to sync then, of XFS in the post.
+/// Disk, method; seconds to extract, and to sync then, of XFS in the post.
 const POST: [(&str, &str, f64, f64); 6] = [
     ("spindle", TAR, 46.554, 114.913),
     ("spindle", STAR, 3615.723, 0.222),
@@ -38,21 +38,21 @@ const STAR_TIGHT: &str = "star; tight flusher";
 const TAR_TIGHT_NOBARRIER: &str = "tar, sync; tight, nobarrier";
 const STAR_NOBARRIER: &str = "star, nobarrier";
 
-struct Way {
+struct Method {
     name: &'static str,
     sync: Sync,
     tight: bool,
     mount: &'static [&'static str],
 }
 
-const WAYS: [Way; 7] = [
-    Way { name: TAR, sync: Sync::End, tight: false, mount: &[] },
-    Way { name: TAR_TIGHT, sync: Sync::End, tight: true, mount: &[] },
-    Way { name: TAR_TIGHT_NOBARRIER, sync: Sync::End, tight: true, mount: &["nobarrier"] },
-    Way { name: STAR, sync: Sync::Each, tight: false, mount: &[] },
-    Way { name: STAR_TIGHT, sync: Sync::Each, tight: true, mount: &[] },
-    Way { name: STAR_NOBARRIER, sync: Sync::Each, tight: false, mount: &["nobarrier"] },
-    Way { name: TICKETS, sync: Sync::Tickets, tight: false, mount: &[] },
+const METHODS: [Method; 7] = [
+    Method { name: TAR, sync: Sync::End, tight: false, mount: &[] },
+    Method { name: TAR_TIGHT, sync: Sync::End, tight: true, mount: &[] },
+    Method { name: TAR_TIGHT_NOBARRIER, sync: Sync::End, tight: true, mount: &["nobarrier"] },
+    Method { name: STAR, sync: Sync::Each, tight: false, mount: &[] },
+    Method { name: STAR_TIGHT, sync: Sync::Each, tight: true, mount: &[] },
+    Method { name: STAR_NOBARRIER, sync: Sync::Each, tight: false, mount: &["nobarrier"] },
+    Method { name: TICKETS, sync: Sync::Tickets, tight: false, mount: &[] },
 ];
 
 const DISKS: [(&str, &str); 2] = [("spindle", "hdd-7200"), ("fast SSD", "ssd-2010")];
@@ -80,18 +80,18 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     let mut jobs = Vec::new();
     for (group, disk) in DISKS {
         let disk = disks::named(disk)?;
-        for way in &WAYS {
-            let mut setup = Setup::new(&disk, how.seed).mount(way.mount);
+        for method in &METHODS {
+            let mut setup = Setup::new(&disk, how.seed).mount(method.mount);
             setup.cuts = how.cuts;
             setup.writeback = Some(WritebackOptions {
                 // The post's figures, of a tree five times as large.
-                dirty_bytes: if way.tight { 1 << 20 } else { 500_000_000 },
+                dirty_bytes: if method.tight { 1 << 20 } else { 500_000_000 },
                 dirty_background_bytes: 900_000_000,
-                dirty_expire_centisecs: if way.tight { 200 } else { 2000 },
-                dirty_writeback_centisecs: if way.tight { 100 } else { 1000 },
+                dirty_expire_centisecs: if method.tight { 200 } else { 2000 },
+                dirty_writeback_centisecs: if method.tight { 100 } else { 1000 },
             });
-            let (tree, sync) = (Arc::clone(&tree), way.sync);
-            jobs.push(Job::new(group, way.name, move || {
+            let (tree, sync) = (Arc::clone(&tree), method.sync);
+            jobs.push(Job::new(group, method.name, move || {
                 let ran = setup.run(|lab| extract(lab, &tree, sync, 0))?;
                 let mut found = Found::of(&ran, &setup);
                 let took = ran.value;
@@ -100,7 +100,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                 found.set("total_s", took.extract_s + took.sync_s);
                 found.set("file_ms", (took.extract_s + took.sync_s) * 1e3 / files);
                 found.set("dirty_mb", took.dirty as f64 / 1e6);
-                found.keep_latencies(&ran);
+                found.store_latencies(&ran);
                 Ok(found)
             }));
         }

@@ -222,8 +222,8 @@ fn changes(flush: f64, at_once: u32) -> Vec<Case> {
         [(0.02, Think::Even), (0.2, Think::Random), (1.5, Think::Even), (5.0, Think::Random)]
     {
         let load = |callers: u32| Load { callers, think: think * flush, spread };
-        let crowds = [1, 64, 4, 256, 2].map(|callers| (load(callers), device));
-        all.push(Case::changing("1, 64, 4, 256, 2 callers", &crowds));
+        let counts = [1, 64, 4, 256, 2].map(|callers| (load(callers), device));
+        all.push(Case::changing("1, 64, 4, 256, 2 callers", &counts));
         let few = [2, 16, 3, 8].map(|callers| (load(callers), device));
         all.push(Case::changing("2, 16, 3, 8 callers", &few));
     }

@@ -14,7 +14,7 @@ mod replay;
 #[cfg(test)]
 mod tests;
 mod volume;
-mod works;
+mod workloads;
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::{LabError, Result};
 pub use peer::Peer;
 use volume::{Own, Volume};
-use works::{Variant, Work};
+use workloads::{Variant, Workload};
 
 /// The file system of a row.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl FileSystem {
         }
     }
 
-    fn run(&self, work: &Work, variant: &Variant, cuts: u32, seed: u64) -> Result<Found> {
+    fn run(&self, work: &Workload, variant: &Variant, cuts: u32, seed: u64) -> Result<Found> {
         let failed = |e: uxfs_bench::BenchError| LabError::new(e.what, e.why);
         let words: &[&str] = if variant.barrier { &[] } else { &["nobarrier"] };
         let mut mounted = None;
@@ -134,7 +134,7 @@ impl FileSystem {
 /// # Errors
 /// If the experiment has no real-time variant, a peer cannot be used, or a row cannot be run.
 pub(crate) fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
-    let work = Work::named(name, how)?.ok_or_else(|| {
+    let work = Workload::named(name, how)?.ok_or_else(|| {
         let why =
             "runs only on modelled disks; --on takes fs-mark, tar-star, barriers, git and compile";
         LabError::new(name, why)
@@ -163,7 +163,7 @@ pub(crate) fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Expe
 }
 
 fn outcome<'a>(
-    work: &Work,
+    work: &Workload,
     how: &How,
     rows: &Rows,
     places: impl Iterator<Item = &'a Path>,
@@ -214,13 +214,13 @@ fn outcome<'a>(
 }
 
 /// The claims that a run in real time can judge.
-fn shapes(work: &Work, rows: &Rows) -> Vec<Shape> {
+fn shapes(work: &Workload, rows: &Rows) -> Vec<Shape> {
     if work.name != "tar-star" {
         return Vec::new();
     }
     let (tickets, end) = ("uxfs, waiting at the end", "uxfs, in process");
     let of = |group: &str, name: &str| rows.get(group, name, "total_s");
-    let ratio = of(works::TICKETS, tickets).zip(of(works::END, end)).map(|(a, b)| a / b);
+    let ratio = of(workloads::TICKETS, tickets).zip(of(workloads::END, end)).map(|(a, b)| a / b);
     vec![Shape::goal(
         "uxfs: waiting for all at the end costs at most 3 times tar, with every file on stable storage",
         "35x to 1,300x for an fsync each",

@@ -14,12 +14,12 @@ use uxfs::Fs;
 use super::volume::{Own, Volume};
 use crate::durability::Ack;
 use crate::work::recording::{PathNo, Recording, Step};
-use crate::work::replay::{Cost, Played, Player, ReplayHost, acknowledge, plant};
+use crate::work::replay::{Cost, Played, Player, ReplayHost, acknowledge, populate};
 use crate::work::{fill, word};
 use crate::{LabError, Result};
 
 /// The directory it is played in.
-const HOME: &str = "played";
+const CLIENT_DIR: &str = "played";
 
 impl ReplayHost for Own {
     fn fs(&self) -> &Arc<Fs> {
@@ -53,7 +53,6 @@ impl ReplayHost for Own {
     }
 }
 
-/// The target of a replay.
 pub(super) enum Client<'a> {
     Own { own: &'a Own, recording: &'a Recording, player: Option<Player<'a, Own>> },
     Host(Host<'a>),
@@ -65,8 +64,8 @@ impl Volume {
         let failed = |e: uxfs::Error| LabError::new("planting the tree", e);
         match self {
             Self::Own(own) => {
-                plant(&own.fs, recording, HOME).map_err(failed)?;
-                let player = Player::new(&**own, recording, HOME, 0).map_err(failed)?;
+                populate(&own.fs, recording, CLIENT_DIR).map_err(failed)?;
+                let player = Player::new(&**own, recording, CLIENT_DIR, 0).map_err(failed)?;
                 Ok(Client::Own { own, recording, player: Some(player) })
             }
             Self::Host(path) => Host::new(path, recording).map(Client::Host),
@@ -75,7 +74,6 @@ impl Volume {
 }
 
 impl Client<'_> {
-    /// Replays all steps.
     pub(super) fn play(&mut self) -> Result<Played> {
         match self {
             Self::Own { player: Some(player), .. } => {
@@ -104,7 +102,7 @@ pub(super) struct Host<'a> {
 
 impl<'a> Host<'a> {
     fn new(top: &Path, recording: &'a Recording) -> Result<Self> {
-        let home = top.join(HOME);
+        let home = top.join(CLIENT_DIR);
         let failed = |path: &Path, e: io::Error| LabError::new(path.display().to_string(), e);
         std::fs::create_dir(&home).map_err(|e| failed(&home, e))?;
         let numbers = 0..recording.paths.len() as PathNo;

@@ -3,7 +3,7 @@
 
 use super::Peer;
 use crate::experiments;
-use crate::plan::{How, Quiet};
+use crate::plan::{How, NoProgress};
 
 #[test]
 fn uxfs_on_a_file_is_stable_and_leaves_no_files() {
@@ -13,7 +13,7 @@ fn uxfs_on_a_file_is_stable_and_leaves_no_files() {
     // Leave out the row of the directory itself: it would sync the host's file system.
     how.only = "8 threads, 4 KiB, fsync each / uxfs".into();
     how.cuts = 6;
-    let found = experiments::run("fs-mark", &how, &Quiet).unwrap();
+    let found = experiments::run("fs-mark", &how, &NoProgress).unwrap();
     assert_eq!((found.name.as_str(), found.rows.len()), ("fs-mark-real", 1), "{found}");
     let durability = found.rows[0].durability.as_ref().unwrap();
     assert!(!durability.failed && durability.flushes > 0, "{durability:?}");
@@ -38,9 +38,9 @@ fn peers_are_parsed_and_errors_list_the_forms() {
 fn experiments_without_real_time_are_refused() {
     let mut how = How::new(1);
     how.on = vec![Peer::Dir("/nowhere/at/all".into())];
-    let error = experiments::run("mail", &how, &Quiet).unwrap_err().to_string();
+    let error = experiments::run("mail", &how, &NoProgress).unwrap_err().to_string();
     assert!(error.contains("tar-star") && error.contains("compile"), "{error}");
-    let error = experiments::run("fs-mark", &how, &Quiet).unwrap_err().to_string();
+    let error = experiments::run("fs-mark", &how, &NoProgress).unwrap_err().to_string();
     assert!(error.contains("not a directory"), "{error}");
 }
 
@@ -71,7 +71,7 @@ fn every_workload_runs_in_a_directory() {
         ("compile", "", 2),
     ] {
         how.only = only.trim().into();
-        let found = experiments::run(name, &how, &Quiet).unwrap();
+        let found = experiments::run(name, &how, &NoProgress).unwrap();
         let is_dir = |row: &&crate::outcome::Row| row.name.starts_with("dir:");
         assert_eq!(found.rows.len(), rows + usize::from(name == "barriers"), "{found}");
         assert!(found.rows.iter().any(|row| is_dir(&row)), "{found}");

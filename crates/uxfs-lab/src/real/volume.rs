@@ -18,7 +18,7 @@ use uxfs_bench::{Scratch, sync_fs};
 
 use super::recorder::Recorder;
 use crate::durability::Ack;
-use crate::setup::{Ran, promise_of};
+use crate::setup::{RunResult, promise_of};
 use crate::sim::{Store, StoreDev};
 use crate::{LabError, Result};
 
@@ -31,18 +31,16 @@ const TIME: i64 = 1_259_812_262;
 
 /// When a file is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
+pub(super) enum SyncMode {
     /// Never.
     Nothing,
     /// By a sync of everything at the end.
     End,
-    /// At once.
     Each,
     /// Started at once, awaited later.
     Ticket,
 }
 
-/// A directory.
 #[derive(Clone, Debug)]
 pub(super) struct Dir {
     ino: Ino,
@@ -50,8 +48,7 @@ pub(super) struct Dir {
     name: Arc<str>,
 }
 
-/// A file to create.
-pub(super) struct Made<'a> {
+pub(super) struct NewFile<'a> {
     pub(super) name: &'a str,
     pub(super) content: &'a [u8],
     /// The word that fills it.
@@ -61,7 +58,7 @@ pub(super) struct Made<'a> {
 }
 
 /// A durability to await at the end.
-pub(super) struct Owed(Option<Ticket>, Ack);
+pub(super) struct PendingTicket(Option<Ticket>, Ack);
 
 /// uxfs in this process, on a file.
 pub(super) struct Own {
@@ -112,7 +109,7 @@ impl Own {
         file.flush().map_err(at(&path))?;
         let dev = Arc::new(Recorder::new(file));
         let mut options = OpenOptions::default();
-        options.journal = Some(journal);
+        options.journal = journal;
         options.writeback = Some(WritebackOptions::default());
         let device: Arc<dyn BlockDev> = Arc::clone(&dev) as _;
         let fs = Arc::new(Fs::open(device, options).map_err(failed("opening"))?);
@@ -123,26 +120,31 @@ impl Own {
         Ok(Self { fs, dev, service, journal, initial, acks })
     }
 
-    fn put(&self, dir: &Dir, file: &Made<'_>, after: After) -> uxfs::Result<Option<Owed>> {
+    fn put(
+        &self,
+        dir: &Dir,
+        file: &NewFile<'_>,
+        sync: SyncMode,
+    ) -> uxfs::Result<Option<PendingTicket>> {
         let fs = &self.fs;
         let began = self.dev.now();
         let ino = fs.create(dir.ino, file.name.as_bytes(), &NewInode::file(0o644))?;
         for (at, piece) in (0..).zip(file.content.chunks(PIECE)) {
             fs.write_at(ino, at * PIECE as u64, piece)?;
         }
-        let ticket = match after {
-            After::Ticket => {
+        let ticket = match sync {
+            SyncMode::Ticket => {
                 let mut cursor = fs.error_cursor(ino);
                 Some(fs.begin_fsync(ino, SyncKind::All, &mut cursor)?)
             }
-            After::Each => fs.fsync(ino).map(|()| None)?,
-            After::Nothing | After::End => None,
+            SyncMode::Each => fs.fsync(ino).map(|()| None)?,
+            SyncMode::Nothing | SyncMode::End => None,
         };
         let ack = Ack {
             began,
             at: self.dev.now(),
             until: u64::MAX,
-            synced: after != After::Nothing,
+            synced: sync != SyncMode::Nothing,
             dir: Arc::clone(&dir.name),
             name: file.name.to_owned(),
             from: 0,
@@ -154,17 +156,17 @@ impl Own {
             let time = Some(Timestamp { sec: TIME, nsec: 0 });
             fs.set_attr(ino, &SetAttr { atime: time, mtime: time, ..SetAttr::default() })?;
         }
-        match after {
-            After::Nothing | After::Each => {
+        match sync {
+            SyncMode::Nothing | SyncMode::Each => {
                 self.acks.lock().push(ack);
                 Ok(None)
             }
-            After::End | After::Ticket => Ok(Some(Owed(ticket, ack))),
+            SyncMode::End | SyncMode::Ticket => Ok(Some(PendingTicket(ticket, ack))),
         }
     }
 
     /// The observations for the check. `span` is the measured part.
-    fn ran(self, span: (u64, u64)) -> Result<Ran<()>> {
+    fn ran(self, span: (u64, u64)) -> Result<RunResult<()>> {
         let Self { fs, dev, service, journal, initial, acks } = self;
         let start = fs.geo.fsb_daddr(fs.geo.log_start).bytes();
         let len = u64::from(fs.geo.log_blocks) * u64::from(fs.geo.block_size);
@@ -173,7 +175,7 @@ impl Own {
         let fs = Arc::into_inner(fs)
             .ok_or_else(|| LabError::new("closing", "the volume is still in use"))?;
         fs.close().map_err(failed("closing"))?;
-        Ok(Ran {
+        Ok(RunResult {
             value: (),
             trace,
             log: start..start + len,
@@ -224,9 +226,14 @@ impl Volume {
     }
 
     /// Creates a file. Its result must be awaited.
-    pub(super) fn put(&self, dir: &Dir, file: &Made<'_>, after: After) -> Result<Option<Owed>> {
+    pub(super) fn put(
+        &self,
+        dir: &Dir,
+        file: &NewFile<'_>,
+        sync: SyncMode,
+    ) -> Result<Option<PendingTicket>> {
         if let Self::Own(own) = self {
-            return own.put(dir, file, after).map_err(failed("making a file"));
+            return own.put(dir, file, sync).map_err(failed("making a file"));
         }
         let path = dir.path.join(file.name);
         let make = || -> std::io::Result<()> {
@@ -234,7 +241,7 @@ impl Volume {
             for piece in file.content.chunks(PIECE) {
                 new.write_all(piece)?;
             }
-            if after == After::Each {
+            if sync == SyncMode::Each {
                 new.sync_all()?;
             }
             if file.dated {
@@ -258,9 +265,9 @@ impl Volume {
     }
 
     /// Awaits these durabilities.
-    pub(super) fn settle(&self, owed: Vec<Owed>) -> Result<()> {
+    pub(super) fn wait_durable(&self, pending: Vec<PendingTicket>) -> Result<()> {
         let Self::Own(own) = self else { return Ok(()) };
-        for Owed(ticket, ack) in owed {
+        for PendingTicket(ticket, ack) in pending {
             if let Some(ticket) = ticket {
                 own.fs.wait(ticket).map_err(failed("waiting for a file"))?;
             }
@@ -270,7 +277,7 @@ impl Volume {
     }
 
     /// The observations of uxfs. There are none of others.
-    pub(super) fn end(self, span: (u64, u64)) -> Result<Option<Ran<()>>> {
+    pub(super) fn end(self, span: (u64, u64)) -> Result<Option<RunResult<()>>> {
         match self {
             Self::Own(own) => own.ran(span).map(Some),
             Self::Host(_) => Ok(None),

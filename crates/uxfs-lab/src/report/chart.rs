@@ -16,9 +16,9 @@ const TOP: f64 = 14.0;
 const BOTTOM: f64 = 46.0;
 
 /// Most values that get a tick each.
-const PLACES: usize = 10;
+const TICKS_MAX: usize = 10;
 /// Smallest distance of two ticks, as a fraction of the axis.
-const APART: f64 = 0.035;
+const TICK_DISTANCE_MIN: f64 = 0.035;
 
 /// An axis: label, range, and scale.
 pub(super) struct Axis {
@@ -56,13 +56,13 @@ impl Axis {
         let mut all: Vec<f64> = values.filter(|v| v.is_finite()).collect();
         all.sort_unstable_by(f64::total_cmp);
         all.dedup();
-        if all.is_empty() || all.len() > PLACES {
+        if all.is_empty() || all.len() > TICKS_MAX {
             return self.ticks();
         }
         let mut last = f64::NEG_INFINITY;
         all.retain(|value| {
             let place = self.place(*value);
-            let apart = place - last >= APART;
+            let apart = place - last >= TICK_DISTANCE_MIN;
             if apart {
                 last = place;
             }
@@ -113,7 +113,6 @@ fn trimmed(value: f64) -> String {
 pub(super) struct Entry {
     /// The class that gives its colour.
     pub(super) class: String,
-    /// Its name.
     pub(super) name: String,
     /// Its durability, where series differ in it.
     pub(super) worth: Option<String>,
@@ -126,7 +125,7 @@ pub(super) fn draw(out: &mut String, chart: &Chart) -> core::fmt::Result {
         "<figure><figcaption>{}</figcaption>{}<svg viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
          aria-label=\"{0}\">",
         text(&chart.title),
-        bought(chart).map_or_else(String::new, |words| {
+        durability_line(chart).map_or_else(String::new, |words| {
             format!("<p class=\"small\">{}</p>", text(&words))
         })
     )?;
@@ -149,7 +148,7 @@ pub(super) fn plot(
     let tops = if chart.drawn == Drawn::Shares { tops(&chart.series) } else { Vec::new() };
     let y = Axis::of(points().map(|p| p.1).chain(tops.iter().copied()), chart.log.1);
     frame(out, chart, &x, &y)?;
-    let common = common_worth(chart).is_some();
+    let common = common_durability(chart).is_some();
     let mut colour = 0;
     let mut legend = Vec::new();
     let mut below = vec![0.0; tops.len()];
@@ -164,14 +163,14 @@ pub(super) fn plot(
             Drawn::Shares => draw_shares(out, series, &mut below, &class, &x, &y)?,
             drawn => draw_series(out, series, drawn, &class, &x, &y)?,
         }
-        let worth = (!common).then(|| worth_of(series).to_owned());
+        let worth = (!common).then(|| durability_of(series).to_owned());
         legend.push(Entry { class, name: series.name.clone(), worth });
     }
     Ok(legend)
 }
 
 /// The durability of a series.
-fn worth_of(series: &Series) -> &str {
+fn durability_of(series: &Series) -> &str {
     match (series.post, series.worth.as_str()) {
         (true, _) => "the post's; at what durability, nobody checked",
         (false, "") => "not checked",
@@ -180,15 +179,15 @@ fn worth_of(series: &Series) -> &str {
 }
 
 /// The durability of all measured series, if it is the same.
-fn common_worth(chart: &Chart) -> Option<&str> {
-    let mut ours = chart.series.iter().filter(|series| !series.post).map(worth_of);
+fn common_durability(chart: &Chart) -> Option<&str> {
+    let mut ours = chart.series.iter().filter(|series| !series.post).map(durability_of);
     let first = ours.next()?;
     ours.all(|worth| worth == first).then_some(first)
 }
 
 /// The durability of all series, if it is one and the same.
-pub(super) fn bought(chart: &Chart) -> Option<String> {
-    let worth = common_worth(chart)?;
+pub(super) fn durability_line(chart: &Chart) -> Option<String> {
+    let worth = common_durability(chart)?;
     let post = match chart.series.iter().any(|series| series.post) {
         true => "; dashed: the post's, at what durability nobody checked",
         false => "",

@@ -89,7 +89,6 @@ pub fn load(dir: &Path) -> Result<Vec<Experiment>> {
     Ok(found)
 }
 
-/// The page.
 pub fn page(experiments: &[Experiment]) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.

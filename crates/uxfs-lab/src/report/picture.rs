@@ -8,26 +8,22 @@ use core::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::chart::{Entry, HEIGHT, WIDTH, bought, plot};
+use super::chart::{Entry, HEIGHT, WIDTH, durability_line, plot};
 use super::{STYLE, text};
 use crate::outcome::{Chart, Experiment};
 
 /// Width of a picture, that of a text column on a project's page.
 const WIDE: f64 = 830.0;
-const EDGE: f64 = 14.0;
+const MARGIN: f64 = 14.0;
 /// Width of a character, as part of the font's size: wider than most are.
-const CHARACTER: f64 = 0.56;
+const CHARACTER_WIDTH: f64 = 0.56;
 
-/// The data of a picture.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Picture {
-    /// The experiment's name.
     pub name: String,
     /// The post that it answers.
     pub source: String,
-    /// The random seed of the run.
     pub seed: u64,
-    /// The chart.
     pub chart: Chart,
 }
 
@@ -42,7 +38,6 @@ impl Picture {
         })
     }
 
-    /// The SVG file.
     pub fn svg(&self) -> String {
         let mut inner = String::new();
         // Writing to a string does not fail.
@@ -61,15 +56,15 @@ impl Picture {
     fn body(&self, out: &mut String) -> core::result::Result<f64, core::fmt::Error> {
         let mut y = 6.0;
         lines(out, &mut y, &format!("{}: {}", self.name, self.chart.title), "title", 18.0)?;
-        if let Some(words) = bought(&self.chart) {
+        if let Some(words) = durability_line(&self.chart) {
             lines(out, &mut y, &words, "small", 14.0)?;
         }
         y += 8.0;
-        let wide = WIDE - 2.0 * EDGE;
+        let wide = WIDE - 2.0 * MARGIN;
         let high = wide * HEIGHT / WIDTH;
         writeln!(
             out,
-            "<svg x=\"{EDGE}\" y=\"{y:.1}\" width=\"{wide}\" height=\"{high:.1}\" \
+            "<svg x=\"{MARGIN}\" y=\"{y:.1}\" width=\"{wide}\" height=\"{high:.1}\" \
              viewBox=\"0 0 {WIDTH} {HEIGHT}\">"
         )?;
         let entries = plot(out, &self.chart)?;
@@ -108,15 +103,14 @@ fn style() -> String {
     out
 }
 
-/// Breaks text into lines.
 fn lines(out: &mut String, y: &mut f64, words: &str, class: &str, size: f64) -> core::fmt::Result {
-    let most = ((WIDE - 2.0 * EDGE) / (size * CHARACTER)) as usize;
+    let most = ((WIDE - 2.0 * MARGIN) / (size * CHARACTER_WIDTH)) as usize;
     let mut line = String::new();
     let mut flush = |line: &mut String| {
         *y += size * 1.35;
         let done = writeln!(
             out,
-            "<text class=\"{class}\" x=\"{EDGE}\" y=\"{y:.1}\">{}</text>",
+            "<text class=\"{class}\" x=\"{MARGIN}\" y=\"{y:.1}\">{}</text>",
             text(line)
         );
         line.clear();
@@ -137,16 +131,16 @@ fn lines(out: &mut String, y: &mut f64, words: &str, class: &str, size: f64) -> 
 fn legend(out: &mut String, y: &mut f64, entries: &[Entry]) -> core::fmt::Result {
     const SIZE: f64 = 15.0;
     const KEY: f64 = 32.0;
-    let mut x = EDGE;
+    let mut x = MARGIN;
     *y += SIZE * 1.4;
     for Entry { class, name, worth } in entries {
         let words = match worth {
             Some(worth) => format!("{name} ({worth})"),
             None => name.clone(),
         };
-        let wide = KEY + words.chars().count() as f64 * SIZE * CHARACTER + 18.0;
-        if x > EDGE && x + wide > WIDE - EDGE {
-            x = EDGE;
+        let wide = KEY + words.chars().count() as f64 * SIZE * CHARACTER_WIDTH + 18.0;
+        if x > MARGIN && x + wide > WIDE - MARGIN {
+            x = MARGIN;
             *y += SIZE * 1.4;
         }
         writeln!(

@@ -27,7 +27,6 @@ pub enum DeviceFault {
     WriteMisplaced,
 }
 
-/// The device.
 pub struct SimDev {
     sim: Arc<Sim>,
     disk: usize,
@@ -38,7 +37,7 @@ pub struct SimDev {
 }
 
 impl SimDev {
-    /// The disk with this number. `fua` tells whether the engine may use forced writes.
+    /// The disk with this number. `fua`: the engine may use forced writes.
     pub fn new(
         sim: &Arc<Sim>,
         disk: usize,
@@ -50,7 +49,6 @@ impl SimDev {
         Self { sim, disk, fua, device_fault, store, asked: core::sync::atomic::AtomicU64::new(0) }
     }
 
-    /// Its content.
     pub fn store(&self) -> Store {
         self.store.store()
     }

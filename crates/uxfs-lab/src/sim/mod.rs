@@ -46,11 +46,10 @@ const LIMIT: u64 = 30 * 86_400 * 1_000_000_000;
 
 /// Why a simulation did not end.
 #[derive(Debug, thiserror::Error)]
-pub enum Stuck {
+pub enum SimError {
     /// No thread will ever be due.
     #[error("the simulation is stuck at {0:?}: all threads wait, and none will be due")]
     Deadlock(Time),
-    /// A thread panicked.
     #[error("a simulated thread panicked: {0}")]
     Panic(String),
 }
@@ -59,7 +58,6 @@ pub enum Stuck {
 pub struct Sim {
     myself: Weak<Self>,
     inner: Mutex<Inner>,
-    /// The running thread.
     running: AtomicUsize,
     failed: AtomicBool,
     fault: Option<Fault>,
@@ -73,14 +71,14 @@ struct Slot {
 }
 
 /// The threads that wait for one lock.
-struct Line {
-    place: WaitKey,
+struct LockQueue {
+    key: WaitKey,
     waiting: VecDeque<usize>,
     /// The first one has tried since the last change.
     tried: bool,
 }
 
-struct Drive {
+struct SimDisk {
     model: Box<dyn Disk>,
     next: u64,
     waiting: FxHashMap<Tag, (usize, u64, usize)>,
@@ -94,15 +92,15 @@ struct Inner {
     due: BTreeMap<(u64, u64), (usize, u64)>,
     slots: Vec<Slot>,
     sleepers: FxHashMap<WaitKey, VecDeque<(usize, u64)>>,
-    lines: Vec<Line>,
+    lock_queues: Vec<LockQueue>,
     /// The running thread was asked to try this lock again.
     asked: Option<WaitKey>,
-    drives: Vec<Drive>,
+    disks: Vec<SimDisk>,
     /// Time at which each processor is free.
     processors: Vec<u64>,
     busy: u64,
     found: Vec<Done>,
-    stuck: Option<Stuck>,
+    stuck: Option<SimError>,
 }
 
 /// The panic payload that ends the other threads when one has failed.
@@ -112,14 +110,14 @@ impl Sim {
     /// Runs `body` as the first thread of a simulation with this many processors and these disks.
     ///
     /// # Errors
-    /// [`Stuck`].
+    /// [`SimError`].
     pub fn run<R>(
         processors: usize,
         disks: Vec<Box<dyn Disk>>,
         fault: Option<Fault>,
         body: impl FnOnce(&Arc<Self>) -> R,
-    ) -> Result<R, Stuck> {
-        let drive = |model| Drive {
+    ) -> Result<R, SimError> {
+        let drive = |model| SimDisk {
             model,
             next: 0,
             waiting: FxHashMap::default(),
@@ -134,9 +132,9 @@ impl Sim {
                 due: BTreeMap::new(),
                 slots: vec![first],
                 sleepers: FxHashMap::default(),
-                lines: Vec::new(),
+                lock_queues: Vec::new(),
                 asked: None,
-                drives: disks.into_iter().map(drive).collect(),
+                disks: disks.into_iter().map(drive).collect(),
                 processors: vec![0; processors.max(1)],
                 busy: 0,
                 found: Vec::new(),
@@ -152,17 +150,16 @@ impl Sim {
         uxfs_sync::set_scheduler(None);
         plant(None);
         if let Err(panic) = &result {
-            sim.fail(Stuck::Panic(words(&**panic)));
+            sim.fail(SimError::Panic(panic_message(&**panic)));
         } else if sim.inner.lock().slots.iter().skip(1).any(|slot| !slot.ended) {
-            sim.fail(Stuck::Panic("a thread was still running at the end".into()));
+            sim.fail(SimError::Panic("a thread was still running at the end".into()));
         }
         if let Some(stuck) = sim.inner.lock().stuck.take() {
             return Err(stuck);
         }
-        result.map_err(|panic| Stuck::Panic(words(&*panic)))
+        result.map_err(|panic| SimError::Panic(panic_message(&*panic)))
     }
 
-    /// The current time.
     pub fn now(&self) -> Time {
         Time(self.inner.lock().now)
     }
@@ -187,24 +184,24 @@ impl Sim {
     }
 
     /// Nanoseconds of processor time.
-    pub fn worked(&self) -> u64 {
+    pub fn busy_ns(&self) -> u64 {
         self.inner.lock().busy
     }
 
     /// Takes the recorded requests of a disk.
     pub fn take_trace(&self, disk: usize) -> Trace {
-        core::mem::take(&mut self.inner.lock().drives[disk].trace)
+        core::mem::take(&mut self.inner.lock().disks[disk].trace)
     }
 
     /// Starts to record the requests of a disk.
     pub fn record(&self, disk: usize) {
         let mut inner = self.inner.lock();
-        inner.drives[disk].trace = Trace { recording: true, ..Trace::default() };
+        inner.disks[disk].trace = Trace { recording: true, ..Trace::default() };
     }
 
     /// Reads the recorded requests of a disk.
-    pub fn look<R>(&self, disk: usize, look: impl FnOnce(&Trace) -> R) -> R {
-        look(&self.inner.lock().drives[disk].trace)
+    pub fn with_trace<R>(&self, disk: usize, read: impl FnOnce(&Trace) -> R) -> R {
+        read(&self.inner.lock().disks[disk].trace)
     }
 
     /// Submits a request to a disk and waits for its completion.
@@ -215,32 +212,32 @@ impl Sim {
         inner.advance(disk);
         inner.slots[thread].wait += 1;
         let wait = inner.slots[thread].wait;
-        let drive = &mut inner.drives[disk];
+        let drive = &mut inner.disks[disk];
         let tag = Tag(drive.next);
         drive.next += 1;
         let event = drive.trace.begin(now, request, content);
         drive.waiting.insert(tag, (thread, wait, event));
         drive.model.submit(Time(now), tag, request);
-        self.give(inner, thread);
+        self.switch(inner, thread);
     }
 
     fn wait_until(&self, mut inner: MutexGuard<'_, Inner>, until: u64) {
         let thread = self.running.load(Ordering::Relaxed);
         let wait = inner.begin_wait(thread);
         inner.set_due(until, thread, wait);
-        self.give(inner, thread);
+        self.switch(inner, thread);
     }
 
     /// Hands over to other threads, and returns when this one is due. Anything may have changed.
-    fn give(&self, mut inner: MutexGuard<'_, Inner>, thread: usize) {
+    fn switch(&self, mut inner: MutexGuard<'_, Inner>, thread: usize) {
         inner.changed(None);
-        self.hand_on(inner, thread);
+        self.switch_to_next(inner, thread);
     }
 
-    fn hand_on(&self, mut inner: MutexGuard<'_, Inner>, thread: usize) {
+    fn switch_to_next(&self, mut inner: MutexGuard<'_, Inner>, thread: usize) {
         let next = inner.next();
         let Some(next) = next else {
-            let stuck = Stuck::Deadlock(Time(inner.now));
+            let stuck = SimError::Deadlock(Time(inner.now));
             drop(inner);
             self.fail(stuck);
             return self.stop();
@@ -254,10 +251,10 @@ impl Sim {
         if let Some(handle) = handle {
             handle.unpark();
         }
-        self.await_turn(thread);
+        self.wait_until_running(thread);
     }
 
-    fn await_turn(&self, thread: usize) {
+    fn wait_until_running(&self, thread: usize) {
         while self.running.load(Ordering::Acquire) != thread {
             if self.failed.load(Ordering::Acquire) {
                 return self.stop();
@@ -276,7 +273,7 @@ impl Sim {
         }
     }
 
-    fn fail(&self, stuck: Stuck) {
+    fn fail(&self, stuck: SimError) {
         let mut inner = self.inner.lock();
         inner.stuck.get_or_insert(stuck);
         self.failed.store(true, Ordering::Release);
@@ -298,7 +295,7 @@ impl Sim {
         inner.slots.push(Slot { thread: None, wait: 0, ended: false });
         let sim = Arc::clone(self);
         let spawned = std::thread::Builder::new().stack_size(STACK).spawn(move || {
-            sim.await_turn_first(number);
+            sim.wait_for_first_run(number);
             plant(sim.fault);
             uxfs_sync::set_scheduler(Some(sim.clone()));
             let ended = catch_unwind(AssertUnwindSafe(body));
@@ -315,7 +312,7 @@ impl Sim {
             Err(error) => {
                 inner.slots[number].ended = true;
                 drop(inner);
-                self.fail(Stuck::Panic(format!("no thread to be had: {error}")));
+                self.fail(SimError::Panic(format!("cannot start a thread: {error}")));
             }
         }
         let sim = Arc::clone(self);
@@ -323,20 +320,20 @@ impl Sim {
     }
 
     /// As the first run of a thread: a failure before it only keeps it from starting.
-    fn await_turn_first(&self, thread: usize) {
+    fn wait_for_first_run(&self, thread: usize) {
         while self.running.load(Ordering::Acquire) != thread && !self.is_failed() {
             std::thread::park();
         }
     }
 
-    fn join_place(&self, number: usize) -> WaitKey {
+    fn join_key(&self, number: usize) -> WaitKey {
         // Below all addresses.
         WaitKey(number)
     }
 
     fn join(&self, number: usize) {
         while !self.is_failed() && !self.inner.lock().slots[number].ended {
-            Scheduler::sleep(self, self.join_place(number), None);
+            Scheduler::sleep(self, self.join_key(number), None);
         }
     }
 
@@ -344,14 +341,14 @@ impl Sim {
         if let Err(panic) = how
             && !panic.is::<Stopped>()
         {
-            self.fail(Stuck::Panic(words(&*panic)));
+            self.fail(SimError::Panic(panic_message(&*panic)));
         }
         let mut inner = self.inner.lock();
         inner.slots[number].ended = true;
         if self.is_failed() {
             return;
         }
-        inner.wake(self.join_place(number), true);
+        inner.wake(self.join_key(number), true);
         inner.changed(None);
         match inner.next() {
             Some(next) => {
@@ -363,7 +360,7 @@ impl Sim {
                 }
             }
             None => {
-                let stuck = Stuck::Deadlock(Time(inner.now));
+                let stuck = SimError::Deadlock(Time(inner.now));
                 drop(inner);
                 self.fail(stuck);
             }
@@ -371,11 +368,10 @@ impl Sim {
     }
 }
 
-/// The message of a panic.
-fn words(panic: &(dyn Any + Send)) -> String {
+fn panic_message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-    text.unwrap_or_else(|| "without words".into())
+    text.unwrap_or_else(|| "no message".into())
 }
 
 impl Inner {
@@ -390,9 +386,9 @@ impl Inner {
         self.due.insert((at.max(self.now), self.order), (thread, wait));
     }
 
-    fn wake(&mut self, place: WaitKey, all: bool) {
+    fn wake(&mut self, key: WaitKey, all: bool) {
         let now = self.now;
-        let Some(mut sleepers) = self.sleepers.remove(&place) else { return };
+        let Some(mut sleepers) = self.sleepers.remove(&key) else { return };
         while let Some((thread, wait)) = sleepers.pop_front() {
             if self.slots[thread].wait != wait {
                 continue;
@@ -403,7 +399,7 @@ impl Inner {
             }
         }
         if !sleepers.is_empty() {
-            self.sleepers.insert(place, sleepers);
+            self.sleepers.insert(key, sleepers);
         }
     }
 
@@ -411,10 +407,10 @@ impl Inner {
     fn advance(&mut self, disk: usize) {
         let mut found = core::mem::take(&mut self.found);
         let now = self.now;
-        let drive = &mut self.drives[disk];
+        let drive = &mut self.disks[disk];
         drive.model.advance(Time(now), &mut found);
         for done in found.drain(..) {
-            let drive = &mut self.drives[disk];
+            let drive = &mut self.disks[disk];
             let Some((thread, wait, event)) = drive.waiting.remove(&done.tag) else { continue };
             drive.trace.end(event, done.at.0);
             self.set_due(done.at.0, thread, wait);
@@ -424,8 +420,8 @@ impl Inner {
 
     /// Notes that locks other than this one may have been released.
     fn changed(&mut self, but: Option<WaitKey>) {
-        for line in &mut self.lines {
-            line.tried = Some(line.place) == but;
+        for line in &mut self.lock_queues {
+            line.tried = Some(line.key) == but;
         }
     }
 
@@ -433,13 +429,13 @@ impl Inner {
     fn next(&mut self) -> Option<usize> {
         self.asked = None;
         loop {
-            if let Some(at) = self.lines.iter().position(|line| !line.tried) {
-                let line = &mut self.lines[at];
+            if let Some(at) = self.lock_queues.iter().position(|line| !line.tried) {
+                let line = &mut self.lock_queues[at];
                 line.tried = true;
-                self.asked = Some(line.place);
+                self.asked = Some(line.key);
                 let first = line.waiting.pop_front();
                 if line.waiting.is_empty() {
-                    self.lines.remove(at);
+                    self.lock_queues.remove(at);
                 }
                 return first;
             }
@@ -453,16 +449,16 @@ impl Inner {
                 }
                 continue;
             }
-            let waiting = self.drives.iter().any(|drive| !drive.waiting.is_empty());
-            let disks = self.drives.iter().filter_map(|drive| drive.model.next_event());
+            let waiting = self.disks.iter().any(|drive| !drive.waiting.is_empty());
+            let disks = self.disks.iter().filter_map(|drive| drive.model.next_event());
             let disk = disks.min().filter(|_| waiting || first.is_some());
             let next = first.map(|(key, _)| key.0).into_iter().chain(disk.map(|t| t.0)).min()?;
             if next > LIMIT {
                 return None;
             }
             self.now = self.now.max(next);
-            for disk in 0..self.drives.len() {
-                if self.drives[disk].model.next_event().is_some_and(|t| t.0 <= self.now) {
+            for disk in 0..self.disks.len() {
+                if self.disks[disk].model.next_event().is_some_and(|t| t.0 <= self.now) {
                     self.advance(disk);
                 }
             }
@@ -483,7 +479,7 @@ impl Scheduler for Sim {
         Self::now(self)
     }
 
-    fn contended(&self, place: WaitKey) {
+    fn contended(&self, key: WaitKey) {
         if self.is_failed() {
             std::thread::yield_now();
             return self.stop();
@@ -491,38 +487,38 @@ impl Scheduler for Sim {
         let mut inner = self.inner.lock();
         let thread = self.running.load(Ordering::Relaxed);
         inner.begin_wait(thread);
-        let again = inner.asked == Some(place);
-        match inner.lines.iter_mut().find(|line| line.place == place) {
+        let again = inner.asked == Some(key);
+        match inner.lock_queues.iter_mut().find(|line| line.key == key) {
             Some(line) if again => line.waiting.push_front(thread),
             Some(line) => line.waiting.push_back(thread),
             None => {
                 let waiting = VecDeque::from([thread]);
-                inner.lines.push(Line { place, waiting, tried: true });
+                inner.lock_queues.push(LockQueue { key, waiting, tried: true });
             }
         }
         if !again {
             // This thread may have released other locks.
-            inner.changed(Some(place));
+            inner.changed(Some(key));
         }
-        self.hand_on(inner, thread);
+        self.switch_to_next(inner, thread);
     }
 
-    fn sleep(&self, place: WaitKey, until: Option<Time>) {
+    fn sleep(&self, key: WaitKey, until: Option<Time>) {
         if self.is_failed() {
             return self.stop();
         }
         let mut inner = self.inner.lock();
         let thread = self.running.load(Ordering::Relaxed);
         let wait = inner.begin_wait(thread);
-        inner.sleepers.entry(place).or_default().push_back((thread, wait));
+        inner.sleepers.entry(key).or_default().push_back((thread, wait));
         if let Some(until) = until {
             inner.set_due(until.0, thread, wait);
         }
-        self.give(inner, thread);
+        self.switch(inner, thread);
     }
 
-    fn wake(&self, place: WaitKey, all: bool) {
-        self.inner.lock().wake(place, all);
+    fn wake(&self, key: WaitKey, all: bool) {
+        self.inner.lock().wake(key, all);
     }
 
     fn yield_now(&self) {

@@ -14,12 +14,10 @@ use uxfs::disk::BlockDev;
 /// Bytes of a page.
 const PAGE: usize = 4096;
 
-/// A page's content.
 #[derive(Clone, Debug)]
 enum Page {
     /// A word, repeated for this many bytes; then zeroes.
     Word(u64, u16),
-    /// Other bytes.
     Bytes(Arc<[u8]>),
 }
 
@@ -86,12 +84,10 @@ impl Content {
         self.at
     }
 
-    /// Number of bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Is it nothing?
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -121,7 +117,6 @@ impl Content {
     }
 }
 
-/// The pages.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     len: u64,
@@ -252,12 +247,10 @@ impl Store {
 pub struct StoreDev(RwLock<Store>);
 
 impl StoreDev {
-    /// A device with this content.
     pub fn new(store: Store) -> Self {
         Self(RwLock::new(store))
     }
 
-    /// Its content.
     pub fn store(&self) -> Store {
         self.0.read().clone()
     }

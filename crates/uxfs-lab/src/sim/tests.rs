@@ -33,10 +33,10 @@ fn the_same_seed_gives_the_same_run() {
 #[test]
 fn a_deadlock_and_a_panic_are_reported() {
     let stuck = Sim::run(1, vec![], None, |sim| Scheduler::sleep(&**sim, WaitKey(99), None));
-    assert!(matches!(stuck, Err(Stuck::Deadlock(_))));
+    assert!(matches!(stuck, Err(SimError::Deadlock(_))));
     let panicked = Sim::run(1, vec![], None, |sim| {
         let join = sim.start(|| panic!("planted"));
         join();
     });
-    assert!(matches!(panicked, Err(Stuck::Panic(why)) if why == "planted"));
+    assert!(matches!(panicked, Err(SimError::Panic(why)) if why == "planted"));
 }

@@ -4,33 +4,25 @@ use uxfs_models::{Op, Request};
 
 use super::Content;
 
-/// The kind of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Bytes were read.
     Read,
-    /// Bytes were written.
     Write,
     /// A forced write, which is safe when it completes.
     Fua,
-    /// The cache was flushed.
     Flush,
 }
 
-/// A request.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// Time of submission.
     pub asked: u64,
     /// Time of completion; `u64::MAX` if it did not complete.
     pub done: u64,
-    /// The kind.
     pub kind: Kind,
     /// First byte.
     pub at: u64,
-    /// Number of bytes.
     pub len: u64,
-    /// The written content.
     pub content: Option<Content>,
 }
 
@@ -39,7 +31,6 @@ pub struct Event {
 pub struct Trace {
     /// Whether requests are recorded.
     pub recording: bool,
-    /// Requests.
     pub events: Vec<Event>,
 }
 
@@ -60,7 +51,6 @@ impl Trace {
         self.events.len() - 1
     }
 
-    /// Records a completion.
     pub(super) fn end(&mut self, number: usize, at: u64) {
         if let Some(event) = self.events.get_mut(number) {
             event.done = at;

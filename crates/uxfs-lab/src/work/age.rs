@@ -8,7 +8,7 @@ use uxfs_testkit::Rng;
 
 /// The history of an aged volume.
 #[derive(Clone, Copy, Debug)]
-pub struct Life {
+pub struct Aging {
     /// Months of use. With 0, the volume holds only the tree of [`crate::work::build`].
     pub months: u32,
     /// Directories in which files are created. With 1, all files are in one.
@@ -20,21 +20,20 @@ pub struct Life {
 }
 
 /// The smallest file, in bytes.
-const LEAST: f64 = 4096.0;
+const SIZE_MIN: f64 = 4096.0;
 /// The largest file divided by the smallest; the logarithm of sizes is uniform.
-const FACTOR: f64 = 4096.0;
+const SIZE_FACTOR: f64 = 4096.0;
 /// The share of all files that is replaced in a month, and the share that grows.
-const REPLACED: f64 = 0.5;
-const GROWN: f64 = 0.5;
+const REPLACED_SHARE: f64 = 0.5;
+const GROWN_SHARE: f64 = 0.5;
 /// Changes between two syncs. A sync makes freed blocks available again.
 const STEP: u32 = 128;
 
 /// A file and the month of its creation.
 #[derive(Clone, Debug)]
-pub struct Old {
+pub struct AgedFile {
     dir: usize,
     name: String,
-    /// Its inode.
     pub ino: Ino,
     size: u64,
     /// 0 for files of the initial fill.
@@ -44,7 +43,7 @@ pub struct Old {
 struct Volume<'a> {
     fs: &'a Fs,
     dirs: Vec<Ino>,
-    files: Vec<Old>,
+    files: Vec<AgedFile>,
     rng: Rng,
     made: u32,
     changes: u32,
@@ -54,22 +53,22 @@ struct Volume<'a> {
 ///
 /// # Errors
 /// An error of the volume.
-pub fn live(fs: &Fs, life: Life) -> Result<Vec<Old>> {
+pub fn age(fs: &Fs, aging: Aging) -> Result<Vec<AgedFile>> {
     let mut dirs = Vec::new();
-    for number in 0..life.dirs.max(1) {
+    for number in 0..aging.dirs.max(1) {
         let name = format!("old{number}");
         dirs.push(fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o755))?);
     }
-    if life.months == 0 {
+    if aging.months == 0 {
         return Ok(Vec::new());
     }
-    let rng = Rng::spread(life.seed ^ 0x6167_6564);
+    let rng = Rng::spread(aging.seed ^ 0x6167_6564);
     let mut volume = Volume { fs, dirs, files: Vec::new(), rng, made: 0, changes: 0 };
-    while volume.has_room(life.fill) {
+    while volume.has_room(aging.fill) {
         volume.make(0)?;
     }
-    for month in 1..=life.months {
-        volume.month(month, life.fill)?;
+    for month in 1..=aging.months {
+        volume.month(month, aging.fill)?;
     }
     Ok(volume.files)
 }
@@ -91,7 +90,7 @@ impl Volume<'_> {
     }
 
     fn size(&mut self) -> u64 {
-        (LEAST * FACTOR.powf(self.rng.unit())) as u64
+        (SIZE_MIN * SIZE_FACTOR.powf(self.rng.unit())) as u64
     }
 
     fn make(&mut self, month: u32) -> Result<()> {
@@ -101,7 +100,7 @@ impl Volume<'_> {
         let name = format!("f{}", self.made);
         let ino = self.fs.create(self.dirs[dir], name.as_bytes(), &NewInode::file(0o644))?;
         self.fs.fallocate(ino, Fallocate::Allocate { keep_size: false }, 0, size)?;
-        self.files.push(Old { dir, name, ino, size, month });
+        self.files.push(AgedFile { dir, name, ino, size, month });
         self.changed()
     }
 
@@ -127,7 +126,7 @@ impl Volume<'_> {
     /// Removes, creates and grows files in random order, and removes more as needed to keep the fill level.
     fn month(&mut self, month: u32, fill: u64) -> Result<()> {
         let count = self.files.len() as f64;
-        let (replaced, grown) = ((count * REPLACED) as u64, (count * GROWN) as u64);
+        let (replaced, grown) = ((count * REPLACED_SHARE) as u64, (count * GROWN_SHARE) as u64);
         for _ in 0..replaced + grown {
             if self.rng.scaled(replaced + grown) < replaced {
                 self.remove()?;

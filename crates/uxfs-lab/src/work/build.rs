@@ -17,7 +17,7 @@ use crate::setup::Lab;
 ///
 /// # Errors
 /// An error of the volume.
-pub fn plant(fs: &Fs, tree: &Tree, filler: u64) -> Result<()> {
+pub fn populate(fs: &Fs, tree: &Tree, filler: u64) -> Result<()> {
     let mut inos: Vec<Ino> = Vec::new();
     for (number, (parent, name)) in tree.dirs.iter().enumerate() {
         let parent = if number == 0 { fs.root() } else { inos[*parent] };
@@ -40,9 +40,7 @@ pub fn plant(fs: &Fs, tree: &Tree, filler: u64) -> Result<()> {
 /// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// The number of clients.
     pub clients: u32,
-    /// Jobs per client.
     pub jobs: u32,
     /// Files that a job reads.
     pub reads: u32,
@@ -54,7 +52,7 @@ pub struct Load {
     pub flat: bool,
 }
 
-/// Runs the jobs on a tree that [`plant`] wrote. None of it is cached at first. Returns the number of
+/// Runs the jobs on a tree that [`populate`] wrote. None of it is cached at first. Returns the number of
 /// jobs.
 ///
 /// # Errors
@@ -79,7 +77,7 @@ fn client(lab: &Arc<Lab>, tree: &Tree, load: Load, number: u32) -> Result<()> {
     for job in 0..load.jobs {
         for _ in 0..load.reads {
             let (dir, name, size) = &tree.files[rng.scaled(tree.files.len() as u64) as usize];
-            lab.look();
+            lab.lookup_cost();
             let path = format!("/{}/{name}", tree.path(*dir));
             let ino = lab.fs.resolve(path.as_bytes(), false)?;
             let mut at = 0;

@@ -22,7 +22,7 @@ pub struct Load {
     /// Counted commits per connection.
     pub commits: u32,
     /// Commits before these that are not counted, in which an adaptive policy can learn.
-    pub settling: u32,
+    pub warmup: u32,
     /// Mean time between two commits, in microseconds.
     pub think_us: u64,
 }
@@ -65,8 +65,8 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
         let mut begun = lab.now();
         // Connections that began at the same time would stay in step.
         lab.sim.rest(Duration::from_nanos(rng.scaled(START)));
-        for commit in 0..load.settling + load.commits {
-            if commit == load.settling {
+        for commit in 0..load.warmup + load.commits {
+            if commit == load.warmup {
                 begun = lab.now();
                 if number == 0 {
                     lab.begin();
@@ -78,7 +78,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
             let at = next.fetch_add(RECORD, Ordering::Relaxed);
             lab.write(log, at, &record)?;
             lab.fdatasync(log)?;
-            if commit >= load.settling {
+            if commit >= load.warmup {
                 lab.took(began);
             }
             let end = at + RECORD;

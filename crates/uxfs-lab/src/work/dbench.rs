@@ -56,12 +56,10 @@ pub fn without_filler(load: Vec<Op>) -> Vec<Op> {
     kept
 }
 
-/// The work of clients.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Moved {
+pub struct Throughput {
     /// Bytes read and written.
     pub bytes: u64,
-    /// Operations.
     pub steps: u64,
     /// Flushes among the operations.
     pub flushes: u64,
@@ -130,7 +128,7 @@ pub fn run(
     count: u32,
     prepares: usize,
     steps: usize,
-) -> uxfs::Result<Moved> {
+) -> uxfs::Result<Throughput> {
     let mut all = Vec::new();
     for number in 0..count {
         let name = format!("client{number}");
@@ -147,7 +145,7 @@ pub fn run(
     lab.fs.wait(ticket)?;
     lab.forget();
     lab.begin();
-    let moved: Arc<Mutex<Moved>> = Arc::default();
+    let moved: Arc<Mutex<Throughput>> = Arc::default();
     let (load, sums) = (Arc::clone(load), Arc::clone(&moved));
     clients(lab, count, move |_, number| {
         let Some(mut player) = all[number as usize].lock().take() else { return Ok(()) };
@@ -165,7 +163,6 @@ pub fn run(
     Ok(moved)
 }
 
-/// An open file or directory.
 struct Open {
     ino: Ino,
     /// The directory and name of a file.
@@ -188,8 +185,7 @@ struct Simulated {
     path: String,
     /// The client prepares: its operations take no time and are not counted.
     prepares: bool,
-    moved: Moved,
-    /// Number of opens by name.
+    moved: Throughput,
     opens: u64,
     number: u32,
 }
@@ -198,7 +194,7 @@ impl Simulated {
     fn new(lab: &Arc<Lab>, number: u32) -> uxfs::Result<Self> {
         let path = format!("client{number}");
         let home = lab.fs.lookup(lab.fs.root(), path.as_bytes())?;
-        let (lab, moved) = (Arc::clone(lab), Moved::default());
+        let (lab, moved) = (Arc::clone(lab), Throughput::default());
         Ok(Self { lab, home, path, prepares: false, moved, opens: 0, number })
     }
 
@@ -213,7 +209,7 @@ impl Simulated {
             self.lab.sim.work(STEP);
         }
         if matches!(op, Op::Open { .. } | Op::Close(_) | Op::QueryFile(_) | Op::QueryFs) {
-            self.lab.look();
+            self.lab.lookup_cost();
         }
         if matches!(op, Op::Open { name, .. } if !name.is_empty()) {
             self.opens += 1;
@@ -274,7 +270,7 @@ impl Server for Simulated {
 
     fn before(&self, call: Call) {
         match call {
-            Call::Lookup => self.lab.look(),
+            Call::Lookup => self.lab.lookup_cost(),
             Call::ReadDir => self.lab.call(4096),
             Call::Name => self.lab.name(),
             Call::Change => self.lab.change(),

@@ -33,11 +33,8 @@ pub enum Sync {
 pub struct Load {
     /// The number of clients.
     pub threads: u32,
-    /// Files per client.
     pub files: u32,
-    /// Bytes of a file.
     pub size: u32,
-    /// The method of syncing.
     pub sync: Sync,
 }
 

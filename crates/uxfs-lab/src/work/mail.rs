@@ -16,12 +16,11 @@ use crate::setup::Lab;
 /// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// The number of clients.
     pub clients: u32,
     /// Counted mails per client.
     pub mails: u32,
     /// Mails before these that are not counted, in which an adaptive policy can learn.
-    pub settling: u32,
+    pub warmup: u32,
     /// Mailboxes, each a directory.
     pub boxes: u32,
     /// Mean time between two mails of a client, in microseconds.
@@ -87,8 +86,8 @@ impl Client<'_> {
         let mut rng = Rng::spread(self.lab.seed ^ u64::from(self.number) << 12);
         // Clients that began at the same time would stay in step.
         self.lab.sim.rest(Duration::from_nanos(rng.scaled(START)));
-        for mail in 0..self.load.settling + self.load.mails {
-            if mail == self.load.settling {
+        for mail in 0..self.load.warmup + self.load.mails {
+            if mail == self.load.warmup {
                 begun = self.lab.now();
                 if self.number == 0 {
                     self.lab.begin();
@@ -130,7 +129,7 @@ impl Client<'_> {
         let renamed = lab.now();
         lab.rename(self.spool.ino, &name, mailbox.ino, &name)?;
         lab.fsync(mailbox.ino)?;
-        if mail >= self.load.settling {
+        if mail >= self.load.warmup {
             lab.took(began);
         }
         lab.ack(Ack {
@@ -155,7 +154,7 @@ impl Client<'_> {
             return Ok(());
         }
         let (at, name, _) = &self.old[rng.scaled(self.old.len() as u64) as usize];
-        self.lab.look();
+        self.lab.lookup_cost();
         let ino = self.lab.fs.lookup(self.boxes[*at].ino, name.as_bytes())?;
         // The mail is recent, so a page cache would hold it: only processor time.
         let size = self.lab.fs.stat(ino)?.size;

@@ -26,14 +26,14 @@ fn mark(client: u32, block: u32) -> u64 {
 }
 
 fn blocks(load: Load) -> u32 {
-    load.settling + load.syncs
+    load.warmup + load.syncs
 }
 
 /// Creates the files and writes each from its first byte to its last.
 ///
 /// # Errors
 /// An error of the volume.
-pub fn plant(fs: &Fs, load: Load) -> Result<()> {
+pub fn populate(fs: &Fs, load: Load) -> Result<()> {
     let home = fs.create(fs.root(), DIR.as_bytes(), &NewInode::dir(0o755))?;
     let content = fill(word(0), PIECE * blocks(load) as usize);
     for client in 0..load.clients {
@@ -60,7 +60,7 @@ pub fn run(lab: &Arc<Lab>, load: Load, direct: bool) -> Result<f64> {
         let mut rng = Rng::spread(lab.seed ^ u64::from(client) << 9);
         let mut begun = lab.now();
         for block in 0..blocks(load) {
-            if block == load.settling {
+            if block == load.warmup {
                 begun = lab.now();
                 if client == 0 {
                     lab.begin();
@@ -75,7 +75,7 @@ pub fn run(lab: &Arc<Lab>, load: Load, direct: bool) -> Result<f64> {
                 lab.fs.write_back_file(ino)?;
             }
             lab.fdatasync(ino)?;
-            if block >= load.settling {
+            if block >= load.warmup {
                 lab.took(began);
             }
             let (at, until, dir, name) = (lab.now(), u64::MAX, Arc::clone(&dir), name.clone());

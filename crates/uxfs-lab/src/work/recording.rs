@@ -37,12 +37,9 @@ const LARGEST: u64 = 1 << 40;
 /// The largest read or write, in bytes.
 const PIECE: u64 = 1 << 30;
 
-/// A path's number.
 pub type PathNo = u32;
 
-/// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the table in the module's head describes each")]
 pub enum Step {
     Work { us: u64 },
     Make(PathNo),
@@ -64,16 +61,13 @@ pub enum Step {
     List(PathNo),
 }
 
-/// A recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recording {
-    /// The description.
     pub about: String,
     /// The parent and the name of each path. The first is the tree's top.
     pub paths: Vec<(PathNo, String)>,
     /// What existed before: each path, with the size if it is a file.
     pub before: Vec<(PathNo, Option<u64>)>,
-    /// The operations, in order.
     pub steps: Vec<Step>,
 }
 

@@ -34,25 +34,19 @@ pub(crate) enum Cost {
     Us(u64),
     /// A name created, changed or removed.
     Name,
-    /// Another change.
     Change,
-    /// A lookup.
     Look,
     /// A read or write of this many bytes.
     Call(u64),
-    /// A sync.
     Sync,
 }
 
 /// The environment of a replay: the lab in virtual time, or real time.
 pub(crate) trait ReplayHost {
-    /// The volume.
     fn fs(&self) -> &Arc<Fs>;
     /// The time in nanoseconds.
     fn now(&self) -> u64;
-    /// Spends processor time.
     fn cost(&self, cost: Cost);
-    /// Records an acknowledgement.
     fn ack(&self, ack: Ack);
     /// Withdraws the acknowledgements of this name.
     fn touch(&self, dir: &str, name: &str);
@@ -76,7 +70,7 @@ impl ReplayHost for Lab {
             Cost::Us(us) => self.sim.work(Duration::from_micros(us)),
             Cost::Name => self.name(),
             Cost::Change => self.change(),
-            Cost::Look => self.look(),
+            Cost::Look => self.lookup_cost(),
             Cost::Call(bytes) => self.call(bytes as usize),
             Cost::Sync => self.sim.work(Duration::from_nanos((self.cpu.sync_us * 1e3) as u64)),
         }
@@ -109,7 +103,7 @@ fn fill_at(word: u64, at: u64, len: usize) -> Vec<u8> {
 ///
 /// # Errors
 /// An error of the volume.
-pub fn plant(fs: &Fs, recording: &Recording, top: &str) -> Result<()> {
+pub fn populate(fs: &Fs, recording: &Recording, top: &str) -> Result<()> {
     let home = fs.create(fs.root(), top.as_bytes(), &NewInode::dir(0o755))?;
     let mut dirs = FxHashMap::from_iter([(0, home)]);
     for (path, size) in &recording.before {
@@ -201,10 +195,8 @@ fn acknowledge_file<A: ReplayHost>(
     }
 }
 
-/// Counters of a replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Played {
-    /// Steps done.
     pub done: u64,
     /// Steps skipped, because their file did not exist.
     pub left_out: u64,
@@ -226,7 +218,7 @@ pub(crate) struct Player<'a, A> {
 }
 
 impl<'a, A: ReplayHost> Player<'a, A> {
-    /// The client of this number, in a directory that [`plant`] made.
+    /// The client of this number, in a directory that [`populate`] made.
     pub(crate) fn new(
         host: &'a A,
         recording: &'a Recording,
@@ -251,7 +243,7 @@ impl<'a, A: ReplayHost> Player<'a, A> {
                 None => Node::Dir(ino),
                 Some(size) => {
                     let names = vec![*path];
-                    // The trace of the disk does not hold planted content, so it cannot be checked.
+                    // The trace of the disk does not hold the initial content, so it cannot be checked.
                     let (word, size) = (0, *size);
                     new.files.push(FileState {
                         ino,
@@ -269,7 +261,6 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         Ok(new)
     }
 
-    /// Replays all steps.
     pub(crate) fn play(&mut self) -> Result<Played> {
         for step in &self.recording.steps {
             let done = self.step(step)?.is_some();
@@ -310,7 +301,7 @@ impl<'a, A: ReplayHost> Player<'a, A> {
 
     fn next_word(&mut self) -> u64 {
         self.words += 1;
-        // Above the words of planted files.
+        // Above the words of the initial files.
         word(1 << 34 | (self.number & 0xff) << 26 | self.words & 0x3ff_ffff)
     }
 
@@ -599,7 +590,7 @@ impl<'a, A: ReplayHost> Player<'a, A> {
 
 /// Seconds of a replay.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Took {
+pub struct Timings {
     /// Until the last client finished its last step.
     pub work_s: f64,
     /// From then until everything was on stable storage.
@@ -608,17 +599,16 @@ pub struct Took {
     pub played: Played,
 }
 
-/// The directory of a client.
-pub fn home(number: u32) -> String {
+pub fn client_dir(number: u32) -> String {
     format!("client{number}")
 }
 
-/// Replays a recording with several clients at the same time, each in its planted directory, then syncs
+/// Replays a recording with several clients at the same time, each in its populated directory, then syncs
 /// the volume.
 ///
 /// # Errors
 /// An error of the volume.
-pub fn run(lab: &Arc<Lab>, recording: &Arc<Recording>, clients: u32) -> Result<Took> {
+pub fn run(lab: &Arc<Lab>, recording: &Arc<Recording>, clients: u32) -> Result<Timings> {
     let sum = Arc::new(parking_lot::Mutex::new((Played::default(), Vec::new())));
     let its = Arc::clone(recording);
     lab.begin();
@@ -628,7 +618,7 @@ pub fn run(lab: &Arc<Lab>, recording: &Arc<Recording>, clients: u32) -> Result<T
         // Clients that began at the same time would stay in step, and results would depend on luck.
         let mut rng = Rng::spread(lab.seed ^ u64::from(number) << 20);
         lab.sim.rest(Duration::from_nanos(rng.scaled(START_NS)));
-        let mut player = Player::new(&**lab, &recording, &home(number), number)?;
+        let mut player = Player::new(&**lab, &recording, &client_dir(number), number)?;
         let played = player.play()?;
         let mut all = all.lock();
         all.0.done += played.done;
@@ -645,5 +635,5 @@ pub fn run(lab: &Arc<Lab>, recording: &Arc<Recording>, clients: u32) -> Result<T
         acknowledge(&**lab, &its, left);
     }
     let s = |from: u64, to: u64| (to - from) as f64 / 1e9;
-    Ok(Took { work_s: s(begun, worked), sync_s: s(worked, lab.now()), played })
+    Ok(Timings { work_s: s(begun, worked), sync_s: s(worked, lab.now()), played })
 }

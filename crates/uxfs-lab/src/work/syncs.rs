@@ -15,12 +15,11 @@ use crate::setup::Lab;
 /// The parameters of the workload.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
-    /// The number of clients.
     pub clients: u32,
     /// Counted syncs per client.
     pub syncs: u32,
     /// Syncs before these that are not counted, in which an adaptive policy can learn.
-    pub settling: u32,
+    pub warmup: u32,
     /// Mean pause between two syncs, in microseconds.
     pub think_us: u64,
 }
@@ -49,8 +48,8 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
             (files[number as usize], Rng::spread(lab.seed ^ u64::from(number) << 8));
         let mut begun = lab.now();
         let word = word(u64::from(number));
-        for sync in 0..load.settling + load.syncs {
-            if sync == load.settling {
+        for sync in 0..load.warmup + load.syncs {
+            if sync == load.warmup {
                 begun = lab.now();
                 if number == 0 {
                     lab.begin();
@@ -63,7 +62,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
             let began = lab.now();
             lab.write(ino, u64::from(sync) * PIECE as u64, &fill(word, PIECE))?;
             lab.fsync(ino)?;
-            if sync >= load.settling {
+            if sync >= load.warmup {
                 lab.took(began);
             }
             let size = u64::from(sync + 1) * PIECE as u64;

@@ -115,7 +115,6 @@ impl Tree {
         dir
     }
 
-    /// Bytes of all files.
     pub fn bytes(&self) -> u64 {
         self.files.iter().map(|file| u64::from(file.2)).sum()
     }
@@ -148,7 +147,6 @@ fn size(rng: &mut Rng) -> u32 {
     before.1
 }
 
-/// The method of syncing files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sync {
     /// One sync of the volume after the last file (GNU tar, then sync).
@@ -161,7 +159,7 @@ pub enum Sync {
 
 /// Seconds of an extraction.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Took {
+pub struct Timings {
     /// Until the last file was written.
     pub extract_s: f64,
     /// From then until everything was on stable storage.
@@ -174,7 +172,7 @@ pub struct Took {
 ///
 /// # Errors
 /// An error of the volume.
-pub fn extract(lab: &Arc<Lab>, tree: &Tree, sync: Sync, numbers: u64) -> Result<Took> {
+pub fn extract(lab: &Arc<Lab>, tree: &Tree, sync: Sync, numbers: u64) -> Result<Timings> {
     let times = SetAttr {
         atime: Some(Timestamp { sec: 1_259_812_262, nsec: 0 }),
         mtime: Some(Timestamp { sec: 1_259_812_262, nsec: 0 }),
@@ -240,7 +238,7 @@ pub fn extract(lab: &Arc<Lab>, tree: &Tree, sync: Sync, numbers: u64) -> Result<
         lab.sync()?;
     }
     let s = |from: u64, to: u64| (to - from) as f64 / 1e9;
-    Ok(Took { extract_s: s(begun, written), sync_s: s(written, lab.now()), dirty })
+    Ok(Timings { extract_s: s(begun, written), sync_s: s(written, lab.now()), dirty })
 }
 
 #[cfg(test)]

@@ -31,29 +31,30 @@ fn auto_is_close_to_the_best_fixed_policy() {
     let rows = grid(&sample(17), 1, 2, |_, _| {});
     assert!(rows.len() >= 45, "{} cases", rows.len());
     for row in &rows {
-        assert!(row.to_best >= 0.92, "{row:#?}");
-        assert!(row.to_own >= 0.98, "{row:#?}");
-        assert!(row.p99_to_best <= 1.5, "{row:#?}");
+        assert!(row.to_best >= 0.95, "{row:#?}");
+        assert!(row.to_own >= 0.96, "{row:#?}");
+        assert!(row.p99_to_best <= 2.0, "{row:#?}");
     }
     let few = rows.iter().filter(|row| row.to_best < 0.97).count();
     assert!(few * 25 <= rows.len(), "{few} of {} below 0.97", rows.len());
     let slow = rows.iter().filter(|row| row.p99_to_best > 1.1).count();
-    assert!(slow * 12 <= rows.len(), "{slow} of {} with a slow 99th percentile", rows.len());
-    assert!(mean(&rows) >= 0.99, "{}", mean(&rows));
+    assert!(slow * 5 <= rows.len(), "{slow} of {} with a slow 99th percentile", rows.len());
+    // It serves more than the best of the fixed policies.
+    assert!(mean(&rows) >= 1.01, "{}", mean(&rows));
 }
 
-/// Two loads for which an earlier `auto` reached only 0.92 of the best policy with seed 7. It excluded
-/// policies from later simulations by figures of policies that the disk does not allow, began simulations
-/// of `overlap` with all callers in step, and weighted callers by how often they arrived.
+/// Loads for which earlier versions of `auto` reached only 0.92 and 0.75 of the best policy.
 #[test]
-fn auto_corrects_its_first_choice() {
+fn auto_serves_loads_that_misled_earlier_versions() {
     let named = |case: &Case| {
         let few = "2, 16, 3, 8 callers; at first flush 8 ms, one at a time; 2 think 0.2 flushes";
         let kinds = "flush 8 ms, 16 at once; 256 think 0.2 flushes, of two kinds";
-        case.name.starts_with(few) || case.name == kinds
+        // All flushes of a trial ended before the duration of one was known.
+        let trial = "flush 8 ms, 16 at once; 64 think 0.6 flushes, at random";
+        case.name.starts_with(few) || case.name == kinds || case.name == trial
     };
     let selected: Vec<Case> = cases().into_iter().filter(named).collect();
-    assert_eq!(selected.len(), 2);
+    assert_eq!(selected.len(), 3);
     let seeds = [1, 3, 4, 7].into_iter();
     let rows: Vec<Row> = seeds.flat_map(|seed| grid(&selected, seed, 2, |_, _| {})).collect();
     for row in &rows {

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use uxfs_lab::experiments;
-use uxfs_lab::plan::{How, Quiet};
+use uxfs_lab::plan::{How, NoProgress};
 use uxfs_lab::report::{Picture, page};
 
 /// The commands that redraw the pictures.
-const AGAIN: &str = "uxfs lab run all --seed 7 --out lab && uxfs lab report lab --charts docs/lab";
+const REGENERATE: &str =
+    "uxfs lab run all --seed 7 --out lab && uxfs lab report lab --charts docs/lab";
 const SEED: u64 = 7;
 
 fn dir() -> PathBuf {
@@ -35,7 +36,7 @@ fn committed_pictures_are_drawn_by_todays_code() {
         let picture: Picture = serde_json::from_str(&data(&name)).unwrap();
         assert_eq!((&picture.name, picture.seed), (&name, SEED));
         let there = std::fs::read_to_string(dir().join(format!("{name}.svg"))).unwrap();
-        assert!(there == picture.svg(), "docs/lab/{name}.svg is not today's: {AGAIN}");
+        assert!(there == picture.svg(), "docs/lab/{name}.svg is not today's: {REGENERATE}");
         // Every series states the durability of its figures, and the source is cited.
         for series in picture.chart.series.iter().filter(|series| !series.post) {
             assert!(!series.worth.is_empty() && there.contains(&series.worth), "{}", series.name);
@@ -50,11 +51,11 @@ fn committed_pictures_are_drawn_by_todays_code() {
 #[test]
 fn committed_digits_are_those_of_a_run() {
     for name in ["fs-mark", "spindle", "tar-star"] {
-        let found = experiments::run(name, &How::new(SEED), &Quiet).unwrap();
+        let found = experiments::run(name, &How::new(SEED), &NoProgress).unwrap();
         let today = serde_json::json!(Picture::of(&found).unwrap());
         assert!(
             format!("{today}\n") == data(name),
-            "docs/lab/{name}.chart.json is not today's: {AGAIN}"
+            "docs/lab/{name}.chart.json is not today's: {REGENERATE}"
         );
     }
 }
@@ -64,8 +65,8 @@ fn committed_digits_are_those_of_a_run() {
 fn each_table_of_the_page_is_in_a_container_that_scrolls() {
     let mut how = How::new(SEED);
     how.only = "1 thread / own".into();
-    let uncharted = experiments::run("fsync-overwrite", &how, &Quiet).unwrap();
-    let charted = experiments::run("fs-mark", &How::new(SEED), &Quiet).unwrap();
+    let uncharted = experiments::run("fsync-overwrite", &how, &NoProgress).unwrap();
+    let charted = experiments::run("fs-mark", &How::new(SEED), &NoProgress).unwrap();
     assert!(uncharted.charts.is_empty() && !charted.charts.is_empty());
     let page = page(&[uncharted, charted]);
     let tables = page.matches("<table").count();

@@ -271,10 +271,9 @@ impl Writer<'_> {
 
     fn agfl(&self, buffer: &mut [u8], plan: &Plan) {
         let slots = agfl::slots(buffer.len());
-        buffer[agfl::HEADER_LEN..agfl::slot_offset(slots)].fill(0xff);
+        buffer[agfl::HEADER_LEN..agfl::slot_at(slots).offset()].fill(0xff);
         for (slot, block) in (1..).zip(&plan.free_list) {
-            let at = agfl::slot_offset(slot);
-            buffer[at..at + 4].copy_from_slice(&block.to_be_bytes());
+            agfl::slot_at(slot).set(buffer, AgBlock(*block));
         }
         let header = AgflHeader::view_mut(buffer);
         header.magicnum = agfl::MAGIC.into();
@@ -294,14 +293,12 @@ impl Writer<'_> {
         let daddr = self.geo.ag_daddr(plan.ag, AgBlock(root));
         // A new AG has only a few records.
         let count = (records.len() / kind.rec_len()) as u16;
-        let mut put = |at: usize, bytes: &[u8]| buffer[at..at + bytes.len()].copy_from_slice(bytes);
-        put(btree::MAGIC_OFFSET, &kind.magic().to_be_bytes());
-        put(btree::NUMRECS_OFFSET, &count.to_be_bytes());
-        put(SHORT.leftsib, &[0xff; 8]);
-        put(SHORT.blkno, &daddr.0.to_be_bytes());
-        put(SHORT.uuid, &self.layout.uuid.0);
-        put(SHORT.owner, &plan.ag.0.to_be_bytes());
-        put(SHORT.len, records);
+        kind.put_header(buffer, 0);
+        btree::NUMRECS.set(buffer, count);
+        if let Some(layout) = BufKind::Btree(kind).layout() {
+            layout.label(buffer, daddr, &self.layout.uuid, plan.ag.0.into());
+        }
+        buffer[SHORT.len..SHORT.len + records.len()].copy_from_slice(records);
         verify::stamp_checksum(buffer, BufKind::Btree(kind));
         verify::check(buffer, BufKind::Btree(kind), daddr, &self.geo)?;
         Ok(())
@@ -311,22 +308,20 @@ impl Writer<'_> {
 impl Plan {
     /// The btrees of the AG: kind, root block and packed records.
     fn trees(&self, sparse: bool) -> Vec<(TreeKind, u32, Vec<u8>)> {
-        let pack = |extents: &[FreeExtent]| {
-            extents
-                .iter()
-                .flat_map(|e| [e.start.0.to_be_bytes(), e.len.to_be_bytes()])
-                .flatten()
-                .collect::<Vec<u8>>()
-        };
         let mut by_len = self.free.clone();
         by_len.sort_unstable_by_key(|e| (e.len, e.start));
-        let chunks: Vec<u8> = self.chunks.iter().flat_map(|c| pack_chunk(c, sparse)).collect();
+        let mut chunks = self.chunks.clone();
+        if !sparse {
+            // Records have these fields only on volumes with sparse chunks.
+            chunks.iter_mut().for_each(|chunk| (chunk.holemask, chunk.count) = (0, 0));
+        }
+        let chunks = pack(TreeKind::Ino, &chunks, InodeChunk::encode);
         let mut trees = vec![
-            (TreeKind::Bno, self.roots.bno, pack(&self.free)),
-            (TreeKind::Cnt, self.roots.cnt, pack(&by_len)),
+            (TreeKind::Bno, self.roots.bno, pack(TreeKind::Bno, &self.free, FreeExtent::encode)),
+            (TreeKind::Cnt, self.roots.cnt, pack(TreeKind::Cnt, &by_len, FreeExtent::encode)),
             (TreeKind::Ino, self.roots.ino, chunks.clone()),
             (TreeKind::FreeIno, self.roots.free_ino, chunks),
-            (TreeKind::Rmap, self.roots.rmap, self.rmaps.iter().flat_map(pack_rmap).collect()),
+            (TreeKind::Rmap, self.roots.rmap, pack(TreeKind::Rmap, &self.rmaps, Rmap::encode)),
             (TreeKind::Refcount, self.roots.refcount, Vec::new()),
         ];
         trees.retain(|(_, root, _)| *root != 0);
@@ -334,22 +329,11 @@ impl Plan {
     }
 }
 
-fn pack_chunk(chunk: &InodeChunk, sparse: bool) -> Vec<u8> {
-    let mut raw = chunk.start.0.to_be_bytes().to_vec();
-    if sparse {
-        raw.extend(chunk.holemask.to_be_bytes());
-        raw.extend([chunk.count, chunk.freecount]);
-    } else {
-        raw.extend(u32::from(chunk.freecount).to_be_bytes());
+/// Records of a tree, one after the other.
+fn pack<R>(kind: TreeKind, records: &[R], encode: impl Fn(&R, &mut [u8])) -> Vec<u8> {
+    let mut raw = vec![0; records.len() * kind.rec_len()];
+    for (slot, record) in raw.chunks_exact_mut(kind.rec_len()).zip(records) {
+        encode(record, slot);
     }
-    raw.extend(chunk.free.to_be_bytes());
-    raw
-}
-
-fn pack_rmap(rmap: &Rmap) -> Vec<u8> {
-    let mut raw = rmap.start.0.to_be_bytes().to_vec();
-    raw.extend(rmap.len.to_be_bytes());
-    raw.extend(rmap.owner.0.to_be_bytes());
-    raw.extend(rmap.packed_offset().to_be_bytes());
     raw
 }

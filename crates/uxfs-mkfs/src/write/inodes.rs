@@ -76,10 +76,10 @@ impl Writer<'_> {
         core.flags.set(Flags::EXTSZINHERIT, hints.extsize != 0);
         core.flags2.set(Flags2::COWEXTSIZE, hints.cowextsize != 0);
         core.flags2.set(Flags2::DAX, hints.daxinherit);
-        // The chunk is in the first AG, so the number fits four bytes.
-        let parent = (ino.0 as u32).to_be_bytes();
         let fork = uxfs_format::inode::CORE_LEN;
-        raw[fork + 2..fork + EMPTY_DIR_LEN].copy_from_slice(&parent);
+        // The chunk is in the first AG, so the number takes the short form's four bytes.
+        let empty = uxfs_format::dir::sf::build(ino, core::iter::empty());
+        raw[fork..fork + EMPTY_DIR_LEN].copy_from_slice(&empty);
         if let Some(autofsck) = hints.autofsck {
             let fork = raw.len() - ATTR_FORK_LEN;
             core.forkoff = ((fork - uxfs_format::inode::CORE_LEN) / 8) as u8;

@@ -12,7 +12,6 @@ struct Run {
     age: u64,
 }
 
-/// The write cache.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     runs: BTreeMap<u64, Run>,
@@ -30,7 +29,6 @@ impl Cache {
         self.sectors
     }
 
-    /// The age of the oldest run.
     pub(super) fn oldest(&self) -> Option<u64> {
         self.ages.keys().next().copied()
     }

@@ -95,7 +95,6 @@ impl Geometry {
         (track - cylinders) * self.head_switch + cylinders * self.track_switch
     }
 
-    /// The position of a sector.
     pub(super) fn position(&self, sector: u64) -> Position {
         let (zone, _) = self.zone(sector);
         let offset = sector - zone.first_sector;

@@ -40,7 +40,6 @@ pub enum Scheduler {
     Elevator,
 }
 
-/// Parameters of a hard disk.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SpindleSpec {
@@ -48,7 +47,6 @@ pub struct SpindleSpec {
     pub capacity_gb: f64,
     /// Revolutions per minute.
     pub rpm: f64,
-    /// Number of heads.
     pub heads: u32,
     /// Number of zones; tracks in a zone have the same number of sectors.
     pub zones: u32,
@@ -72,13 +70,11 @@ pub struct SpindleSpec {
     pub command_us: f64,
     /// Size of the write cache in MiB.
     pub cache_mib: f64,
-    /// Is the write cache on?
     pub write_cache: bool,
     /// Readahead into the track cache in KiB.
     pub readahead_kib: u32,
     /// Number of requests among which the scheduler chooses.
     pub queue: u32,
-    /// The scheduler.
     pub scheduler: Scheduler,
 }
 
@@ -128,7 +124,6 @@ struct Flush {
     age: u64,
 }
 
-/// A hard disk.
 #[derive(Debug)]
 pub struct Spindle {
     spec: SpindleSpec,

@@ -12,7 +12,6 @@ use rustix::fs::{
 
 use super::Ager;
 
-/// An operation.
 pub(super) struct Op {
     pub(super) name: &'static str,
     /// In how many of all the weights' sum it is chosen.
@@ -53,8 +52,8 @@ pub(super) const TABLE: [Op; 30] = [
     op("insert", 2, Ager::insert),
     op("clone", 4, Ager::clone_file),
     op("fragment", 1, Ager::fragment),
-    op("crowd", 1, Ager::crowd),
-    op("cull", 2, Ager::cull),
+    op("crowd", 1, Ager::fill_directory),
+    op("cull", 2, Ager::remove_every_other),
 ];
 
 /// Units that most offsets and lengths are multiples of, in bytes.
@@ -119,7 +118,7 @@ impl Ager {
             let at = self.rng.index(self.others.len());
             fs::remove_file(self.others.swap_remove(at))?;
         } else {
-            self.forget_file();
+            self.remove_random_file();
         }
         Ok(())
     }
@@ -164,7 +163,7 @@ impl Ager {
         fs::rename(&from, &to)?;
         self.moved(&to, None);
         self.moved(&from, Some(&to));
-        self.keep_short();
+        self.drop_long_paths();
         Ok(())
     }
 
@@ -178,9 +177,9 @@ impl Ager {
         self.moved(&a, Some(&between));
         self.moved(&b, Some(&a));
         self.moved(&between, Some(&b));
-        self.keep_short();
+        self.drop_long_paths();
         // Kinds may have changed places.
-        self.sort_out();
+        self.reclassify();
         Ok(())
     }
 
@@ -194,14 +193,14 @@ impl Ager {
     }
 
     /// Drops what renames of directories made too long to be named from the root.
-    fn keep_short(&mut self) {
+    fn drop_long_paths(&mut self) {
         for list in [&mut self.dirs, &mut self.files, &mut self.others] {
             list.retain(|path| path.as_os_str().len() <= super::PATH_LEN_MAX);
         }
     }
 
     /// Puts every path into the list of its kind.
-    fn sort_out(&mut self) {
+    fn reclassify(&mut self) {
         let all: Vec<PathBuf> = [&mut self.dirs, &mut self.files, &mut self.others]
             .into_iter()
             .flat_map(std::mem::take)
@@ -427,7 +426,7 @@ impl Ager {
     }
 
     /// Many names in one directory.
-    fn crowd(&mut self) -> io::Result<()> {
+    fn fill_directory(&mut self) -> io::Result<()> {
         let dir = self.dir();
         for _ in 0..100 + self.rng.below(900) {
             let path = dir.join(std::ffi::OsStr::from_bytes(&self.name()));
@@ -444,7 +443,7 @@ impl Ager {
     }
 
     /// Removes every other file of one directory.
-    fn cull(&mut self) -> io::Result<()> {
+    fn remove_every_other(&mut self) -> io::Result<()> {
         let file = self.file()?;
         let Some(dir) = file.parent() else { return Ok(()) };
         let mut gone = Vec::new();

@@ -5,8 +5,10 @@ use std::path::Path;
 use super::machine::Vm;
 use crate::Finding;
 
-/// What init says last.
+/// The last line of init.
 pub(super) const DONE: &str = "uxfs-done";
+/// What the kernel prints when it has stopped: no file system and no drive is in use any more.
+const HALTED: &str = "reboot: System halted";
 /// What init says of each drive: its name in the kernel, its number here.
 const DRIVE: &str = "uxfs-drive ";
 /// What a script says with `step`.
@@ -38,6 +40,12 @@ const XFS_ALARMS: [&str; 7] =
 pub(super) struct Alarms {
     pub(super) lines: Vec<String>,
     pub(super) drive: Option<usize>,
+}
+
+/// Whether init came to its end and the kernel stopped after it.
+pub(super) fn halted(console: &str) -> bool {
+    let end = console.rfind(DONE).map_or("", |at| &console[at..]);
+    end.lines().any(|line| line.trim_end_matches('\r').ends_with(HALTED))
 }
 
 /// Goes through the console.
@@ -90,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_quiet_mount_is_no_alarm() {
+    fn the_messages_of_a_normal_mount_are_no_alarm() {
         let console = "uxfs-drive vda 0\n\
             [    2.1] XFS (vda): Mounting V5 Filesystem\n\
             [    2.1] XFS (vda): Starting recovery (logdev: internal)\n\
@@ -99,6 +107,15 @@ mod tests {
             [    2.2] XFS (vda): Ending recovery (logdev: internal)\n\
             [    2.3] XFS (vda): Unmounting Filesystem\nuxfs-done\n";
         assert_eq!(alarms(console), Alarms::default());
+    }
+
+    #[test]
+    fn a_kernel_has_halted_after_init_ended_and_not_before() {
+        assert!(halted("uxfs-drive vda 0\nuxfs-done\nreboot: System halted\n"));
+        assert!(halted("uxfs-done\r\n[    2.3] reboot: System halted\r\n"));
+        assert!(!halted("uxfs-drive vda 0\nuxfs-done\n"));
+        assert!(!halted("reboot: System halted\n"));
+        assert!(!halted("reboot: System halted\nuxfs-done\n"));
     }
 
     #[test]

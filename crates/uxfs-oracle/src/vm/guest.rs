@@ -11,7 +11,6 @@ use std::process::Command;
 use crate::cache;
 use crate::listing::checksum;
 
-/// The programs' names.
 pub(super) const PROGRAMS: [&str; 3] = ["uxfs-lister", "uxfs-ager", "uxfs-storm"];
 /// The one target they are built for; the kernels are for no other.
 const TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -10,7 +10,7 @@ use super::machine::{Engine, Vm};
 
 /// The first process inside.
 const INIT: &[u8] = include_bytes!("../../guest/init");
-/// What every script can call.
+/// Shell functions for every script.
 const PRELUDE: &str = "step() { echo \"uxfs-step $*\" >&2; }\n";
 
 /// The initramfs of a machine. `own` are files of the engine, by their names in `/job`.

@@ -83,7 +83,6 @@ pub struct Crash<'a> {
     pub image: &'a Path,
     /// Options to mount it with.
     pub options: &'a str,
-    /// Seed of the work.
     pub seed: u64,
     /// Number of operations before the power may be cut.
     pub ops: u32,

@@ -6,9 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::{Patience, cache};
+use crate::{HangLimits, cache};
 
-/// A kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kernel {
     /// Debian 12's: 6.1.
@@ -57,7 +56,7 @@ impl Kernel {
     }
 }
 
-/// What runs a kernel.
+/// The program that runs a kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// User Mode Linux: the kernel as a process of the host, at the speed of the host.
@@ -97,7 +96,6 @@ impl Engine {
 /// Bytes of a page.
 const PAGE: u32 = 4096;
 
-/// The output of a run.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Everything on the serial console: the kernel's words and the script's standard error.
@@ -109,8 +107,8 @@ pub struct Output {
 }
 
 /// Time limits of a machine that hangs. The longest runs take a quarter of an hour of work.
-const PATIENCE: Patience =
-    Patience { idle: Duration::from_secs(300), work: Duration::from_secs(4 * 3600) };
+const HANG_LIMITS: HangLimits =
+    HangLimits { idle: Duration::from_secs(300), work: Duration::from_secs(4 * 3600) };
 
 #[derive(Debug, Clone)]
 pub(super) struct Drive {
@@ -125,7 +123,7 @@ pub struct Vm {
     pub(super) drives: Vec<Drive>,
     pub(super) files: Vec<(String, Vec<u8>)>,
     pub(super) script: String,
-    pub(super) patience: Patience,
+    pub(super) hang_limits: HangLimits,
     pub(super) memory_mib: u32,
 }
 
@@ -141,7 +139,7 @@ impl Vm {
             drives: Vec::new(),
             files: Vec::new(),
             script: String::new(),
-            patience: PATIENCE,
+            hang_limits: HANG_LIMITS,
             memory_mib: 768,
         }
     }
@@ -173,8 +171,8 @@ impl Vm {
 
     /// Sets the time limits of a hang. The defaults are 5 minutes idle, or 4 hours of work.
     #[must_use]
-    pub fn patience(mut self, patience: Patience) -> Self {
-        self.patience = patience;
+    pub fn hang_limits(mut self, limits: HangLimits) -> Self {
+        self.hang_limits = limits;
         self
     }
 
@@ -185,7 +183,7 @@ impl Vm {
         self
     }
 
-    /// What runs this machine.
+    /// The engine of this machine.
     pub(super) fn engine(&self) -> Engine {
         let images = || self.drives.iter().map(|drive| drive.image.as_path());
         if images().any(|image| Engine::for_image(image) == Engine::Qemu) {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::initramfs;
 use super::machine::{Drive, Engine, Kernel, Vm};
-use crate::{Patience, program};
+use crate::{HangLimits, program};
 
 /// Options for the kernel, beside those of all engines; most save time under emulation.
 const OPTIONS: &str = "console=ttyS0 random.trust_cpu=on \
@@ -45,7 +45,7 @@ pub(super) fn wait(vm: &Vm, dir: &Path, accel: &str) -> io::Result<Option<String
     let mut running = Running(command.spawn()?);
     let console = dir.join("console");
     let said = || fs::metadata(&console).map_or(0, |file| file.len());
-    match vm.patience.wait(&mut running.0, said)? {
+    match vm.hang_limits.wait(&mut running.0, said)? {
         Ok(status) => {
             let words = fs::read_to_string(dir.join("qemu"))?;
             Ok((!status.success()).then(|| format!("qemu: {status}: {words}")))
@@ -107,9 +107,9 @@ pub(super) fn accel() -> &'static str {
 /// Virtualisation where a machine comes up with it: on some hosts it hangs at boot. One that comes up
 /// works for a few seconds.
 fn probe() -> &'static str {
-    let patience = Patience { idle: Duration::from_secs(20), work: Duration::from_secs(60) };
+    let limits = HangLimits { idle: Duration::from_secs(20), work: Duration::from_secs(60) };
     let boots = || {
-        let vm = Vm::new(Kernel::Stable).script("true\n").patience(patience);
+        let vm = Vm::new(Kernel::Stable).script("true\n").hang_limits(limits);
         vm.run_with(prepare, |vm, dir| wait(vm, dir, "kvm")).is_ok()
     };
     if Path::new("/dev/kvm").exists() && boots() { "kvm" } else { "tcg" }

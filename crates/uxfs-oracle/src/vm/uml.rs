@@ -4,6 +4,8 @@
 //! 1. The kernel and all its processes are one process group, which is killed when the run is over.
 //! 2. A drive that is not writable has a copy-on-write file before it. Drives are given by links in the
 //!    run's directory, because the kernel's options cannot hold every path.
+//! 3. The process's exit status counts until the kernel has halted. After that it has nothing left to do
+//!    but exit, and sometimes it aborts instead.
 
 use std::fs::{self, File};
 use std::io;
@@ -54,10 +56,17 @@ pub(super) fn wait(vm: &Vm, dir: &Path) -> io::Result<Option<String>> {
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let mut running = Running(command.process_group(0).spawn()?);
     let written = || fs::metadata(&console).map_or(0, |file| file.len());
-    match vm.patience.wait(&mut running.0, written)? {
-        Ok(status) => Ok((!status.success()).then(|| format!("the kernel's process: {status}"))),
+    match vm.hang_limits.wait(&mut running.0, written)? {
+        Ok(status) if status.success() || super::console::halted(&read_lossy(&console)?) => {
+            Ok(None)
+        }
+        Ok(status) => Ok(Some(format!("the kernel's process: {status}"))),
         Err(hang) => Ok(Some(format!("{hang}: stopped"))),
     }
+}
+
+fn read_lossy(file: &Path) -> io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(file)?).into_owned())
 }
 
 fn command(vm: &Vm, dir: &Path) -> io::Result<Command> {

@@ -1,4 +1,4 @@
-//! The virtual machine judges right: passes what is sound, and says what is not.
+//! The virtual machine passes sound volumes and reports damage.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use uxfs_oracle::vm::{self, Vm};
 use uxfs_oracle::{
-    ContentSum, Fields, Finding, Kernel, Kind, Patience, both, both_after_old_kernel, checksum,
+    ContentSum, Fields, Finding, HangLimits, Kernel, Kind, both, both_after_old_kernel, checksum,
     db_write, mkfs,
 };
 
@@ -29,7 +29,7 @@ fn good<T>(result: Result<T, Finding>) -> T {
 /// Files put there by mkfs.xfs itself are listed as they are, by both kernels, in one boot each,
 /// and the images stay as they were.
 #[test]
-fn kernels_list_what_is_there() {
+fn kernels_list_the_tree_of_an_image() {
     let dir = tempfile::tempdir().unwrap();
     let source = dir.path().join("source");
     std::fs::write(&source, b"some words").unwrap();
@@ -61,7 +61,7 @@ fn kernels_list_what_is_there() {
     all[0].assert_same(&all[1], Fields::ALL - Fields::SPACE);
 }
 
-/// Rounds of ageing: xfsprogs finds nothing, and the other kernel sees the same.
+/// Rounds of aging: xfsprogs find no damage, and the other kernel lists the same tree.
 #[test]
 fn kernels_age_an_image_in_turns() {
     let dir = tempfile::tempdir().unwrap();
@@ -78,7 +78,7 @@ fn kernels_age_an_image_in_turns() {
     }
 }
 
-/// A log that has to be recovered is, inside, without a change to the image.
+/// A dirty log is recovered inside the machine, without a change to the image.
 #[test]
 fn a_dirty_log_is_recovered_to_list() {
     let dir = tempfile::tempdir().unwrap();
@@ -126,12 +126,12 @@ fn failures_of_the_machine_are_findings() {
     assert!(finding.says("before the script ended"), "{finding}");
 }
 
-/// Both ways to hang, with little patience. Booting is work, however long it takes.
+/// Both kinds of hang, with low limits. Booting is work, however long it takes.
 #[test]
 fn a_machine_that_hangs_is_killed() {
     let run = |script: &str, idle, work| {
         let [idle, work] = [idle, work].map(Duration::from_secs);
-        let vm = Vm::new(Kernel::Stable).script(script).patience(Patience { idle, work });
+        let vm = Vm::new(Kernel::Stable).script(script).hang_limits(HangLimits { idle, work });
         vm.run().unwrap_err()
     };
     let finding = run("step asleep\nsleep 36000\n", 10, 36000);
@@ -140,7 +140,7 @@ fn a_machine_that_hangs_is_killed() {
     assert!(finding.says("it hangs: no end after") && finding.says("at work"), "{finding}");
 }
 
-/// The kernel's watchdogs take a busy host for a hang. Those that a kernel has are off, and those that it
+/// A busy host looks like a hang to the kernel. Its watchdogs are off; those that it
 /// may have are switched off on its command line.
 #[test]
 fn the_watchdogs_of_the_kernel_are_off() {

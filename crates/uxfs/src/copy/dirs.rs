@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_costs_no_descriptors() {
+    fn deep_trees_use_a_bounded_number_of_descriptors() {
         const DEPTH: usize = 300;
         let temp = tempfile::tempdir().unwrap();
         let fd = rustix::fs::open(temp.path(), OPEN_DIR, Mode::empty()).unwrap();

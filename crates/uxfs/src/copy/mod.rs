@@ -34,9 +34,10 @@ pub use sides::{
 use sides::{Result, WINDOW, reading, refused};
 pub use stream::{StreamSource, copy_to_writer};
 
+use crate::labels::{FileContexts, FileKind as LabelKind, Labeller};
 use crate::posix::{ACL_ACCESS, ACL_DEFAULT, is_plain_name};
 
-/// What to preserve besides names and content.
+/// The properties to preserve besides names and content.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preserve {
     /// Permissions and ACLs. Without this the umask applies.
@@ -100,7 +101,7 @@ pub struct CopyOptions {
     pub recursive: bool,
     /// Copy the content of devices and FIFOs even with [`Self::recursive`].
     pub copy_contents: bool,
-    /// What to preserve.
+    /// The properties to preserve.
     pub preserve: Preserve,
     /// Which links to follow.
     pub follow: Follow,
@@ -116,7 +117,7 @@ pub struct CopyOptions {
     pub umask: u16,
 }
 
-/// What the engine reports while it works.
+/// Events that a copy reports.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// A file was copied: source path, target path.
@@ -153,12 +154,15 @@ pub struct CopyTo<'a, T: TargetTree> {
     pub name: Vec<u8>,
     /// The path to show in messages.
     pub display_path: Vec<u8>,
+    /// The absolute path in the target, by which the file is labelled.
+    pub path: Vec<u8>,
 }
 
 /// Copies files with one set of options. Remembers hard links from call to call.
 pub struct Copier<'a, T: TargetTree> {
     options: CopyOptions,
     confirm: Option<Confirm<'a>>,
+    labeller: Option<Labeller<'a>>,
     links: HashMap<FileId, T::LinkHandle>,
     buffer: Vec<u8>,
 }
@@ -181,6 +185,8 @@ struct Job<'a, S: SourceTree, T: TargetTree> {
     levels: Vec<Level<S::Node, T::Dir>>,
     from: Vec<u8>,
     to: Vec<u8>,
+    /// Bytes of `to` before the part that `base` stands for, and that part's path in the target.
+    base: (usize, Vec<u8>),
     /// The top directory created or entered by this call; it is not copied into itself.
     top_dir: Option<FileId>,
     /// The source directories from the top down to the current one.
@@ -190,12 +196,18 @@ struct Job<'a, S: SourceTree, T: TargetTree> {
 impl<'a, T: TargetTree> Copier<'a, T> {
     /// A copier with these options.
     pub fn new(options: CopyOptions) -> Self {
-        Self { options, confirm: None, links: HashMap::new(), buffer: Vec::new() }
+        let links = HashMap::new();
+        Self { options, confirm: None, labeller: None, links, buffer: Vec::new() }
     }
 
     /// Asks before a file is overwritten.
     pub fn with_confirm(self, confirm: Confirm<'a>) -> Self {
         Self { confirm: Some(confirm), ..self }
+    }
+
+    /// Gives the copies SELinux labels by these rules, instead of those of the source.
+    pub fn with_labels(self, contexts: &'a FileContexts) -> Self {
+        Self { labeller: Some(Labeller::new(contexts)), ..self }
     }
 
     /// Copies a file, or a tree with [`CopyOptions::recursive`]. Returns whether everything was
@@ -211,6 +223,7 @@ impl<'a, T: TargetTree> Copier<'a, T> {
             target: to.tree,
             levels: Vec::new(),
             from: from.display_path,
+            base: (to.display_path.len(), to.path),
             to: to.display_path,
             top_dir: None,
             ancestors: HashSet::new(),
@@ -308,7 +321,7 @@ impl<'a, T: TargetTree> Copier<'a, T> {
             job.target.link(link_handle, dir, name)?;
             return Ok(true);
         }
-        let want = self.attributes(job.source, &node, &info)?;
+        let want = self.attributes(job, &node, &info, kind)?;
         match kind {
             FileKind::File => self.copy_file(job, &node, &info, dir, name, (&want, existing))?,
             FileKind::Stream => self.copy_stream(job, &node, dir, name, (&want, existing))?,
@@ -348,7 +361,7 @@ impl<'a, T: TargetTree> Copier<'a, T> {
         if job.ancestors.contains(&info.id) {
             return refused("is inside itself (a link that leads upwards, or damage): skipped");
         }
-        let want = self.attributes(job.source, &node, info)?;
+        let want = self.attributes(job, &node, info, info.kind)?;
         let (new_dir, created) = match existing {
             Some(existing) if existing.kind == FileKind::Dir => {
                 (job.target.enter(dir, name)?, false)
@@ -364,8 +377,12 @@ impl<'a, T: TargetTree> Copier<'a, T> {
             job.top_dir = Some(id);
         }
         let preserve = self.options.preserve;
-        let finish =
-            created || preserve.mode || preserve.ownership || preserve.timestamps || preserve.xattr;
+        let finish = created
+            || preserve.mode
+            || preserve.ownership
+            || preserve.timestamps
+            || preserve.xattr
+            || self.labeller.is_some();
         let names = reading(job.source.names(&node))?;
         job.ancestors.insert(info.id);
         job.levels.push(Level {
@@ -480,10 +497,11 @@ impl<'a, T: TargetTree> Copier<'a, T> {
     }
 
     fn attributes<S: SourceTree>(
-        &self,
-        source: &S,
+        &mut self,
+        job: &Job<'_, S, T>,
         node: &S::Node,
         info: &FileInfo,
+        kind: FileKind,
     ) -> Result<Attributes> {
         let preserve = self.options.preserve;
         let mut want = Attributes {
@@ -495,12 +513,29 @@ impl<'a, T: TargetTree> Copier<'a, T> {
             require_xattr: preserve.require_xattr,
         };
         if preserve.xattr || preserve.mode {
-            want.xattrs = reading(source.xattrs(node))?;
+            want.xattrs = reading(job.source.xattrs(node))?;
             want.xattrs.retain(|(name, _)| {
                 let is_list = name == ACL_ACCESS || name == ACL_DEFAULT;
                 if is_list { preserve.mode } else { preserve.xattr }
             });
         }
+        if let (Some(labeller), Some(kind)) = (&mut self.labeller, label_kind(kind)) {
+            want.xattrs.sort_unstable();
+            let path = [&job.base.1, &job.to[job.base.0..]].concat();
+            let path = path.strip_prefix(b"/").unwrap_or(&path);
+            let labelled = labeller.set(&mut want.xattrs, path, kind);
+            labelled.map_err(|error| CopyError::Refused(error.to_string()))?;
+        }
         Ok(want)
+    }
+}
+
+/// The type by which a file is labelled. A stream becomes a regular file.
+fn label_kind(kind: FileKind) -> Option<LabelKind> {
+    match kind {
+        FileKind::File | FileKind::Stream => Some(LabelKind::File),
+        FileKind::Dir => Some(LabelKind::Dir),
+        FileKind::Symlink => Some(LabelKind::Symlink),
+        FileKind::Special(mode) => LabelKind::of_mode(mode.into()),
     }
 }

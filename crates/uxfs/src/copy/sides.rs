@@ -171,7 +171,7 @@ pub trait TargetTree {
     type Dir;
     /// A regular file that is open for writing.
     type File;
-    /// What the target needs to give a file a further name.
+    /// The target's handle for adding a hard link to a file.
     type LinkHandle;
 
     /// Looks up `name`. A symbolic link is not followed.

@@ -3,6 +3,8 @@
 use uxfs_archive::{Entry, Meta, Time};
 use uxfs_format::acl::{self, Acl, AclEntry, Tag};
 
+use super::labelling::Labelling;
+
 /// The names of the two ACL attributes: XFS' and Linux'.
 const ACL_NAMES: [(&[u8], &[u8]); 2] =
     [(acl::FILE, b"system.posix_acl_access"), (acl::DEFAULT, b"system.posix_acl_default")];
@@ -25,6 +27,21 @@ impl IdMap {
     fn apply(&self, id: u32) -> Option<u32> {
         let at = id.checked_sub(self.from).filter(|at| *at < self.count)?;
         Some(self.to + at)
+    }
+}
+
+impl std::str::FromStr for IdMap {
+    type Err = &'static str;
+
+    /// Parses `FROM:TO` or `FROM:TO:COUNT`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let numbers: Option<Vec<u32>> = text.split(':').map(|part| part.parse().ok()).collect();
+        let map = match numbers.as_deref() {
+            Some([from, to]) => Self::new(*from, *to, 1),
+            Some([from, to, count]) => Self::new(*from, *to, *count),
+            _ => return Err("not of the form FROM:TO or FROM:TO:COUNT"),
+        };
+        map.ok_or("empty, or beyond the last number")
     }
 }
 
@@ -88,6 +105,7 @@ pub(super) struct Adjust {
     pub(super) owners: Owners,
     /// Upper limit of modification times; the other times become the modification time.
     pub(super) epoch: Option<i64>,
+    pub(super) labelling: Labelling,
 }
 
 impl Adjust {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use uxfs_archive::ArchiveError;
 use uxfs_mkfs as mkfs;
+use uxfs_selinux::ContextsError;
 
 /// Why an import failed.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,9 @@ pub enum ImportError {
     /// Copying file data failed.
     #[error("copying file data: {0}")]
     Data(#[source] io::Error),
+    /// The rules for SELinux labels could not be read or applied.
+    #[error(transparent)]
+    Labels(#[from] ContextsError),
     /// The request does not fit the image or the source.
     #[error("{0}")]
     Usage(String),

@@ -4,7 +4,7 @@
 //! 1. A new image is marked unfinished until all of it is on stable storage. If the import fails,
 //!    an image file that this import created is removed and an existing file is emptied. The source
 //!    is opened before anything is created.
-//! 2. The calling thread writes metadata, other threads write data ([`data`]). All data is written
+//! 2. The calling thread writes metadata, other threads write data ([`BulkWriter`]). All data is written
 //!    before the volume is closed.
 //! 3. Memory is bounded for any input: batches of data in flight, the caches of the volume, and the
 //!    times of directories, which are set last.
@@ -15,8 +15,8 @@
 //!    is known, by the free space of the host.
 
 mod adjust;
-pub(crate) mod data;
 mod error;
+mod labelling;
 mod options;
 mod origin;
 mod size;
@@ -27,7 +27,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use uxfs_archive::Source;
-use uxfs_core::Fs;
+use uxfs_core::{BulkWriter, Fs};
 use uxfs_disk::{BlockDev, OpenMode};
 use uxfs_format::superblock::Superblock;
 use uxfs_mkfs as mkfs;
@@ -90,15 +90,15 @@ pub fn run(
         return Err(ImportError::Usage(problem));
     }
     let origin = Origin::new(&options.source)?;
+    let adjust = options.adjust(false)?;
     let device = open_device(options, OpenMode::Write)?;
     let mut identity = vec![0; SECTOR];
     device.read_at(0, &mut identity).map_err(ImportError::host(&options.image))?;
     // The superblock's counters make the seeds of successive imports differ.
-    let mut open = options.open_options(&identity, options.source_date_epoch.is_some());
-    open.journal.get_or_insert_default();
+    let open = options.open_options(&identity, options.source_date_epoch.is_some());
     let fs = Fs::open(device, open)?;
     let first = origin.open(0)?;
-    let summary = fill_all(&fs, (&origin, first), &options.adjust(), false, progress)?;
+    let summary = fill_all(&fs, (&origin, first), &adjust, false, progress)?;
     fs.close()?;
     Ok(summary)
 }
@@ -119,14 +119,10 @@ fn into_new(
     let repeatable = options.source_date_epoch.is_some() || options.mkfs.uuid.is_some();
     let mut open = options.open_options(&layout.uuid().0, repeatable);
     open.unfinished = !options.durable;
-    if options.durable {
-        open.journal.get_or_insert_default();
-    } else {
-        open.journal = None;
-    }
     let zero = size::fixed(options)?.is_none();
     // Before anything is created: a mistyped source must not cost an existing image.
     let first = origin.open(0)?;
+    let adjust = options.adjust(true)?;
     let host = || ImportError::host(&options.image);
     let new_file = NewFile::create(&options.image).map_err(host())?;
     let existed = zero && !new_file.is_new();
@@ -147,7 +143,7 @@ fn into_new(
     } else {
         Some(new_file)
     };
-    let mut summary = fill_all(&fs, (&origin, first), &options.adjust(), true, progress)?;
+    let mut summary = fill_all(&fs, (&origin, first), &adjust, true, progress)?;
     fs.close()?;
     empty_on_error.armed = false;
     if let Some(new_file) = unfinished {
@@ -276,6 +272,9 @@ fn fill_all(
     let mut import = Import::new(fs, adjust, origin.layered, progress);
     let mut first = Some(first);
     let mut open = |number| first.take().map_or_else(|| origin.open(number), Ok);
+    if fresh {
+        adjust.labelling.begin(fs)?;
+    }
     for number in 0..origin.len() {
         // Whiteouts apply to the layers below, wherever they stand in their own layer: apply them
         // first.
@@ -285,6 +284,7 @@ fn fill_all(
         import.single = origin.len() == 1;
         import.layer(open(number)?)?;
     }
+    adjust.labelling.finish(fs)?;
     Ok(import.summary)
 }
 
@@ -328,7 +328,7 @@ impl<'a> Import<'a> {
     /// Removes what the whiteouts of a layer hide.
     fn apply_whiteouts(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
         source.set_limit(unpack_limit(self.summary.size));
-        let mut tree = Tree::new(self.fs, true);
+        let mut tree = Tree::new(self.fs, true, None);
         while let Some(entry) = source.next()? {
             tree.apply_whiteout(&entry)?;
         }
@@ -340,24 +340,23 @@ impl<'a> Import<'a> {
         source.set_limit(unpack_limit(self.summary.size));
         let copy = source.file().map(std::fs::File::try_clone).transpose();
         let copy = copy.map_err(ImportError::Data)?;
-        let journaled_fs = self.fs.journal_options().is_some().then_some(self.fs);
-        data::with_data_writers(self.fs.device(), copy.as_ref(), journaled_fs, |writers| {
-            let mut tree = Tree::new(self.fs, self.layered);
-            while let Some(mut entry) = source.next()? {
-                if let Some(warning) = self.adjust.apply(&mut entry) {
-                    self.warn(warning);
-                }
-                let added = tree.add(&entry, &mut *source, writers)?;
-                self.summary.bytes += added.bytes;
-                added.warnings.into_iter().for_each(|warning| self.warn(warning));
-                self.summary.entries += 1;
-                if self.summary.entries.is_multiple_of(REPORT_EVERY) {
-                    self.report(&*source);
-                }
+        let writer = BulkWriter::start(self.fs, copy.as_ref())?;
+        let contexts = self.adjust.labelling.contexts();
+        let mut tree = Tree::new(self.fs, self.layered, contexts);
+        while let Some(mut entry) = source.next()? {
+            if let Some(warning) = self.adjust.apply(&mut entry) {
+                self.warn(warning);
             }
-            writers.finish()?;
-            tree.finish()
-        })?;
+            let added = tree.add(&entry, &mut *source, &writer)?;
+            self.summary.bytes += added.bytes;
+            added.warnings.into_iter().for_each(|warning| self.warn(warning));
+            self.summary.entries += 1;
+            if self.summary.entries.is_multiple_of(REPORT_EVERY) {
+                self.report(&*source);
+            }
+        }
+        writer.finish().map_err(ImportError::Data)?;
+        tree.finish()?;
         source.warnings().into_iter().for_each(|warning| self.warn(warning));
         self.report(&*source);
         self.done += source.progress().0;

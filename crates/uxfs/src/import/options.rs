@@ -8,8 +8,11 @@ use uxfs_format::timestamp::Timestamp;
 use uxfs_mkfs as mkfs;
 
 use super::adjust::{Adjust, Owners};
+use super::error::ImportError;
+use super::labelling::Labelling;
 use super::origin::ImportSource;
 use super::size::Headroom;
+use crate::labels::Labels;
 use crate::volume::Location;
 
 /// What to import, and into which image.
@@ -32,6 +35,10 @@ pub struct ImportOptions {
     pub force: bool,
     /// Owners of the imported files.
     pub owners: Owners,
+    /// SELinux labels for the imported files, instead of those that the source has; `None` keeps the
+    /// source's. [`Labels::Auto`] takes the policy of the tree as it is after the import, and labels
+    /// all files of the volume by it.
+    pub labels: Option<Labels>,
     /// Seconds since 1970, as in the variable `SOURCE_DATE_EPOCH`: for images that are identical
     /// byte for byte whenever and wherever they are made. This time is used for everything that has
     /// no time of its own, and as the upper limit of modification times. Times of access, change
@@ -64,17 +71,20 @@ impl ImportOptions {
             mkfs: mkfs::Options::default(),
             force: false,
             owners: Owners::default(),
+            labels: None,
             source_date_epoch: None,
             durable: false,
             open: OpenOptions::default(),
         }
     }
 
-    pub(super) fn adjust(&self) -> Adjust {
-        Adjust { owners: self.owners.clone(), epoch: self.source_date_epoch }
+    /// The changes to the entries, for a new volume or for one that has files.
+    pub(super) fn adjust(&self, fresh: bool) -> Result<Adjust, ImportError> {
+        let labelling = Labelling::new(self.labels.as_ref(), &self.source, fresh)?;
+        Ok(Adjust { owners: self.owners.clone(), epoch: self.source_date_epoch, labelling })
     }
 
-    /// The options for opening a volume that `identity` tells apart from others.
+    /// The options for opening a volume; `identity` distinguishes it from others.
     pub(super) fn open_options(&self, identity: &[u8], repeatable: bool) -> OpenOptions {
         let mut open = self.open.clone();
         if let Some(sec) = self.source_date_epoch {

@@ -3,9 +3,15 @@
 //! 1. A source of layers is opened layer by layer, the lowest first.
 //! 2. An OCI image is checked completely against its digests before its first layer is opened.
 
+#[cfg(feature = "oci")]
+use std::ffi::OsStr;
+#[cfg(feature = "oci")]
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use uxfs_archive::{DumpSource, OciImage, Platform, Source};
+use uxfs_archive::Source;
+#[cfg(feature = "oci")]
+use uxfs_archive::{DumpSource, OciImage, Platform};
 
 use super::error::ImportError;
 
@@ -20,6 +26,7 @@ pub enum ImportSource {
     /// entry replaces what lower layers have at its path. Each layer is read twice.
     Layers(Vec<PathBuf>),
     /// An image of an OCI image layout.
+    #[cfg(feature = "oci")]
     Oci {
         /// The directory that holds `index.json`.
         layout: PathBuf,
@@ -29,6 +36,7 @@ pub enum ImportSource {
         platform: Option<Platform>,
     },
     /// The tree that a manifest in the composefs dump format describes; see composefs-dump(5).
+    #[cfg(feature = "oci")]
     Manifest {
         /// The manifest file.
         manifest: PathBuf,
@@ -37,14 +45,56 @@ pub enum ImportSource {
     },
 }
 
+impl ImportSource {
+    /// The source that a name means: `oci:DIR[:TAG]`, or the path of a tar archive or directory. As
+    /// with skopeo the first colon ends DIR, unless a file with the whole name exists. `find` turns
+    /// a path in the name into one that can be opened.
+    #[cfg(feature = "oci")]
+    pub fn named(
+        name: &OsStr,
+        platform: Option<Platform>,
+        find: impl Fn(&Path) -> PathBuf,
+    ) -> Self {
+        let path = |bytes: &[u8]| find(Path::new(OsStr::from_bytes(bytes)));
+        let Some(image) = name.as_bytes().strip_prefix(b"oci:") else {
+            return Self::Tree(path(name.as_bytes()));
+        };
+        let colon = image.iter().position(|byte| *byte == b':');
+        let (layout, tag) = match colon {
+            Some(at) if !path(image).exists() => {
+                (path(&image[..at]), Some(String::from_utf8_lossy(&image[at + 1..]).into_owned()))
+            }
+            _ => (path(image), None),
+        };
+        Self::Oci { layout, tag, platform }
+    }
+
+    /// The files and directories that the source names, which must exist.
+    pub fn paths(&self) -> Vec<&Path> {
+        match self {
+            Self::Tree(path) => vec![path],
+            Self::Layers(paths) => paths.iter().map(PathBuf::as_path).collect(),
+            #[cfg(feature = "oci")]
+            Self::Oci { layout, .. } => vec![layout],
+            #[cfg(feature = "oci")]
+            Self::Manifest { manifest, base } => vec![manifest, base],
+        }
+    }
+}
+
 enum Layer {
     Tree(PathBuf),
+    #[cfg(feature = "oci")]
     Manifest(PathBuf, PathBuf),
 }
 
 impl Layer {
     fn stream(&self) -> Option<String> {
-        let (Self::Tree(path) | Self::Manifest(path, _)) = self;
+        let path = match self {
+            Self::Tree(path) => path,
+            #[cfg(feature = "oci")]
+            Self::Manifest(path, _) => path,
+        };
         if path == Path::new("-") {
             return Some("standard input".into());
         }
@@ -67,10 +117,12 @@ impl Origin {
         let (layers, layered) = match source {
             ImportSource::Tree(path) => (vec![Layer::Tree(path.clone())], false),
             ImportSource::Layers(paths) => (trees(paths), true),
+            #[cfg(feature = "oci")]
             ImportSource::Oci { layout, tag, platform } => {
                 let image = OciImage::open(layout, tag.as_deref(), platform.as_ref())?;
                 (trees(image.layers()), true)
             }
+            #[cfg(feature = "oci")]
             ImportSource::Manifest { manifest, base } => {
                 (vec![Layer::Manifest(manifest.clone(), base.clone())], false)
             }
@@ -108,6 +160,7 @@ impl Origin {
     pub(super) fn open(&self, number: usize) -> Result<Box<dyn Source>, ImportError> {
         Ok(match &self.layers[number] {
             Layer::Tree(path) => uxfs_archive::open(path)?,
+            #[cfg(feature = "oci")]
             Layer::Manifest(manifest, base) => Box::new(DumpSource::new(manifest, base)?),
         })
     }

@@ -30,6 +30,9 @@ const SMALLEST: u64 = 300 << 20;
 /// Log and headers of a volume of that size, and blocks reserved for the free-space trees.
 const FIXED: u64 = 72 << 20;
 
+/// What a SELinux label may take, with its name and what it displaces from the inode.
+const LABEL: u64 = 160;
+
 /// The size of the image in bytes: as requested, or computed by reading the source once.
 pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, ImportError> {
     if let Some(size) = options.size {
@@ -50,6 +53,7 @@ pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, 
     let mut measure = Measure {
         block: u64::from(options.mkfs.block_size.unwrap_or(4096)),
         inode: u64::from(options.mkfs.inode.size.unwrap_or(512)),
+        label: options.labels.as_ref().map_or(0, |_| LABEL),
         total: 0,
         data: 0,
         free,
@@ -89,6 +93,8 @@ fn host_room(image: &Path) -> u64 {
 struct Measure {
     block: u64,
     inode: u64,
+    /// Bytes of each file's SELinux label.
+    label: u64,
     total: u64,
     /// Bytes of file data alone.
     data: u64,
@@ -123,7 +129,7 @@ impl Measure {
         let (block, inode) = (self.block, self.inode);
         // The inode with its share of the inode trees, and the name in its directory (entry, leaf
         // entry, blocks two thirds full).
-        let mut bytes = inode + inode / 16 + (entry.path.len() as u64 + 32) * 2;
+        let mut bytes = inode + inode / 16 + self.label + (entry.path.len() as u64 + 32) * 2;
         match &entry.kind {
             Kind::File { map, .. } => {
                 for (_, len) in map.segments() {

@@ -12,13 +12,13 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
-use uxfs_core::{Content, Error, Fs, NewInode, Segment, SetAttr, Times};
+use uxfs_core::{BulkWriter, Content, Error, Fs, NewInode, Segment, SetAttr, Times};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
 
-use super::data::DataWriters;
 use super::error::ImportError;
+use crate::labels::{FileContexts, FileKind, Labeller};
 
 /// Bytes of directory paths whose inode is cached; above this the cache is emptied.
 const CACHED_PATH_BYTES: usize = 16 << 20;
@@ -39,7 +39,7 @@ type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 pub(super) struct Added {
     /// Bytes of data.
     pub(super) bytes: u64,
-    /// What could not be kept.
+    /// Properties that could not be kept.
     pub(super) warnings: Vec<String>,
 }
 
@@ -52,12 +52,15 @@ pub(super) struct Tree<'a> {
     cached_bytes: usize,
     /// Attributes that directories get when everything is in them.
     final_attrs: BTreeMap<Ino, SetAttr>,
+    /// Adds SELinux labels.
+    labeller: Option<Labeller<'a>>,
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(fs: &'a Fs, layered: bool) -> Self {
+    pub(super) fn new(fs: &'a Fs, layered: bool, contexts: Option<&'a FileContexts>) -> Self {
         let dirs = HashMap::from([(Vec::new(), fs.root())]);
-        Self { fs, layered, dirs, cached_bytes: 0, final_attrs: BTreeMap::new() }
+        let (final_attrs, labeller) = (BTreeMap::new(), contexts.map(Labeller::new));
+        Self { fs, layered, dirs, cached_bytes: 0, final_attrs, labeller }
     }
 
     /// Adds one entry with its data.
@@ -65,13 +68,13 @@ impl<'a> Tree<'a> {
         &mut self,
         entry: &Entry,
         source: &mut dyn Source,
-        writers: &mut DataWriters,
+        writer: &BulkWriter<'_>,
     ) -> Result<Added, ImportError> {
         let mut added = Added::default();
         if self.layered && whiteout(entry)? != Whiteout::No {
             return Ok(added);
         }
-        self.add_inner(entry, source, writers, &mut added).map_err(named(entry))?;
+        self.add_inner(entry, source, writer, &mut added).map_err(named(entry))?;
         Ok(added)
     }
 
@@ -104,7 +107,7 @@ impl<'a> Tree<'a> {
         &mut self,
         entry: &Entry,
         source: &mut dyn Source,
-        writers: &mut DataWriters,
+        writer: &BulkWriter<'_>,
         added: &mut Added,
     ) -> Result<(), ImportError> {
         let (parent_path, name) = split(&entry.path);
@@ -116,18 +119,18 @@ impl<'a> Tree<'a> {
             self.keep_times(parent)?;
         }
         let mut new = new_inode(&entry.meta);
-        let xattrs = xattrs(entry, added);
+        let xattrs = self.xattrs(entry, added)?;
         new.attr_bytes = xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
         new.mode |= match &entry.kind {
             Kind::File { size, map } => {
                 new.mode |= S_IFREG;
                 return self
-                    .add_file(parent, name, &new, &xattrs, (*size, map), source, writers)
+                    .add_file(parent, name, &new, &xattrs, (*size, map), source, writer)
                     .map(|bytes| added.bytes += bytes);
             }
             Kind::Dir => {
                 new.mode |= S_IFDIR;
-                return self.add_dir(entry, parent, name, &new, &xattrs, writers);
+                return self.add_dir(entry, parent, name, &new, &xattrs, writer);
             }
             Kind::Hardlink { target: path } => {
                 let target = self.fs.resolve(path, false)?;
@@ -135,14 +138,14 @@ impl<'a> Tree<'a> {
                     return Ok(());
                 }
                 // The replaced file may have been the target, or a directory on its path.
-                return self.make_replacing(parent, name, writers, |fs, _| {
+                return self.make_replacing(parent, name, writer, |fs, _| {
                     fs.link(fs.resolve(path, false)?, parent, name)
                 });
             }
             Kind::Symlink { target } => {
                 new.mode |= S_IFLNK;
                 let content = Content::Target(target);
-                return self.make_replacing(parent, name, writers, |fs, _| {
+                return self.make_replacing(parent, name, writer, |fs, _| {
                     fs.build(parent, name, &new, &xattrs, content).map(|_| ())
                 });
             }
@@ -157,7 +160,7 @@ impl<'a> Tree<'a> {
             Kind::Fifo => S_IFIFO,
             Kind::Socket => S_IFSOCK,
         };
-        self.make_replacing(parent, name, writers, |fs, _| {
+        self.make_replacing(parent, name, writer, |fs, _| {
             fs.build(parent, name, &new, &xattrs, Content::Empty).map(|_| ())
         })
     }
@@ -168,17 +171,17 @@ impl<'a> Tree<'a> {
         &mut self,
         parent: Ino,
         name: &[u8],
-        writers: &mut DataWriters,
-        mut make: impl FnMut(&Fs, &mut DataWriters) -> uxfs_core::Result<R>,
+        writer: &BulkWriter<'_>,
+        mut make: impl FnMut(&Fs, &BulkWriter<'_>) -> uxfs_core::Result<R>,
     ) -> Result<R, ImportError> {
-        match make(self.fs, writers) {
+        match make(self.fs, writer) {
             Err(Error::Exists) => {
                 if self.layered {
-                    self.remove(parent, name, Some(writers))?;
+                    self.remove(parent, name, Some(writer))?;
                 } else {
-                    self.unlink(parent, name, Some(writers))?;
+                    self.unlink(parent, name, Some(writer))?;
                 }
-                Ok(make(self.fs, writers)?)
+                Ok(make(self.fs, writer)?)
             }
             other => Ok(other?),
         }
@@ -189,13 +192,13 @@ impl<'a> Tree<'a> {
         &mut self,
         parent: Ino,
         name: &[u8],
-        writers: Option<&mut DataWriters>,
+        writer: Option<&BulkWriter<'_>>,
     ) -> Result<(), ImportError> {
         let old = self.fs.lookup(parent, name)?;
         match self.fs.stat(old)?.mode & S_IFMT {
             S_IFREG => {
-                if let Some(writers) = writers {
-                    writers.wait_for(&self.fs.segments(old)?);
+                if let Some(writer) = writer {
+                    writer.wait_for(&self.fs.segments(old)?);
                 }
             }
             // Cached paths may have led through the link.
@@ -205,20 +208,20 @@ impl<'a> Tree<'a> {
         Ok(self.fs.unlink(parent, name)?)
     }
 
-    /// Removes the file or directory tree with this name. `writers` is given if writes to it may be
+    /// Removes the file or directory tree with this name. `writer` is given if writes to it may be
     /// in flight.
     fn remove(
         &mut self,
         parent: Ino,
         name: &[u8],
-        mut writers: Option<&mut DataWriters>,
+        writer: Option<&BulkWriter<'_>>,
     ) -> Result<(), ImportError> {
         // A directory stays on the stack, marked as visited, until its contents are removed.
         let mut stack = vec![(parent, name.to_vec(), false)];
         while let Some((parent, name, empty)) = stack.pop() {
             let ino = self.fs.lookup(parent, &name)?;
             if !self.is_dir(ino)? {
-                self.unlink(parent, &name, writers.as_deref_mut())?;
+                self.unlink(parent, &name, writer)?;
             } else if empty {
                 self.fs.rmdir(parent, &name)?;
                 self.final_attrs.remove(&ino);
@@ -280,7 +283,7 @@ impl<'a> Tree<'a> {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
-        writers: &mut DataWriters,
+        writer: &BulkWriter<'_>,
     ) -> Result<u64, ImportError> {
         let block = u64::from(self.fs.geo.block_size);
         let segments = map.segments();
@@ -288,29 +291,21 @@ impl<'a> Tree<'a> {
             at.is_multiple_of(block) && (len.is_multiple_of(block) || at + len == size)
         });
         if !aligned {
-            return self.add_file_unaligned(
-                parent,
-                name,
-                new,
-                xattrs,
-                (size, map),
-                source,
-                writers,
-            );
+            return self.add_file_unaligned(parent, name, new, xattrs, (size, map), source, writer);
         }
         let content = Content::Data { size, segments };
         let total: u64 = segments.iter().map(|(_, len)| len).sum();
-        self.make_replacing(parent, name, writers, |fs, writers| {
+        self.make_replacing(parent, name, writer, |fs, writer| {
             // A tar stream is one file from beginning to end; each file of a directory is its own.
             // If the stream ends too early, the data is read here, where that is detected.
             let whole =
-                |from: &u64| writers.can_copy.is_some_and(|len| total <= len - from.min(&len));
+                |from: &u64| writer.source_len().is_some_and(|len| total <= len - from.min(&len));
             let from = source.data_position().filter(whole);
             let mut failed = None;
             let mut all = Vec::new();
             let mut write_data = |segments_out: &[Segment]| {
                 all.extend_from_slice(segments_out);
-                let written = write_segments(writers, source, from, segments_out, block as usize);
+                let written = write_segments(writer, source, from, segments_out);
                 written.map_err(|error| {
                     failed = Some(error);
                     Error::Invalid("the source failed")
@@ -318,7 +313,7 @@ impl<'a> Tree<'a> {
             };
             let made = fs.build_with(parent, name, new, xattrs, content, &mut write_data);
             if made.is_err() {
-                writers.wait_for(&all);
+                writer.wait_for(&all);
             }
             Ok(match failed {
                 Some(error) => Err(error),
@@ -338,9 +333,9 @@ impl<'a> Tree<'a> {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         (size, map): (u64, &uxfs_archive::SparseMap),
         source: &mut dyn Source,
-        writers: &mut DataWriters,
+        writer: &BulkWriter<'_>,
     ) -> Result<u64, ImportError> {
-        let (ino, _) = self.make_replacing(parent, name, writers, |fs, _| {
+        let (ino, _) = self.make_replacing(parent, name, writer, |fs, _| {
             fs.build(parent, name, new, xattrs, Content::Empty)
         })?;
         let longest = map.segments().iter().map(|(_, len)| *len).max().unwrap_or(0);
@@ -372,12 +367,22 @@ impl<'a> Tree<'a> {
         Ok(total)
     }
 
+    /// The attributes of an entry, with its label.
+    fn xattrs(&mut self, entry: &Entry, added: &mut Added) -> Result<Pairs, ImportError> {
+        let mut xattrs = xattrs(entry, added);
+        if let (Some(labeller), Some(kind)) = (&mut self.labeller, file_kind(&entry.kind)) {
+            labeller.set(&mut xattrs, &entry.path, kind)?;
+        }
+        Ok(xattrs)
+    }
+
     fn add_root(&mut self, entry: &Entry, added: &mut Added) -> Result<(), ImportError> {
         if entry.kind != Kind::Dir {
             return Err(Error::NotDir.into());
         }
         let root = self.fs.root();
-        self.set_xattrs(root, &xattrs(entry, added))?;
+        let xattrs = self.xattrs(entry, added)?;
+        self.set_xattrs(root, &xattrs)?;
         self.final_attrs.insert(root, dir_attrs(&new_inode(&entry.meta)));
         Ok(())
     }
@@ -404,7 +409,7 @@ impl<'a> Tree<'a> {
         name: &[u8],
         new: &NewInode,
         xattrs: &[(Vec<u8>, Vec<u8>)],
-        writers: &mut DataWriters,
+        writer: &BulkWriter<'_>,
     ) -> Result<(), ImportError> {
         let ino = match self.fs.build(parent, name, new, xattrs, Content::Empty) {
             Ok((ino, _)) => ino,
@@ -415,7 +420,7 @@ impl<'a> Tree<'a> {
                     old
                 }
                 None => {
-                    self.unlink(parent, name, Some(writers))?;
+                    self.unlink(parent, name, Some(writer))?;
                     self.fs.build(parent, name, new, xattrs, Content::Empty)?.0
                 }
             },
@@ -457,14 +462,30 @@ impl<'a> Tree<'a> {
             Some(parent) => (*parent, name),
             None => (self.fs.root(), path),
         };
+        let mut end = path.len() - rest.len();
         // One name at a time: the archive decides how deep the path is.
         for name in rest.split(|byte| *byte == b'/') {
+            end += name.len();
             ino = match self.fs.resolve_at(ino, name, true) {
-                Err(Error::NotFound) => self.fs.create(ino, name, &NewInode::dir(0o755))?,
+                Err(Error::NotFound) => self.make_dir(ino, name, &path[..end])?,
                 other => other?,
             };
+            end += 1;
         }
         self.cache_dir(path, ino);
+        Ok(ino)
+    }
+
+    /// Makes a directory that has no entry of its own.
+    fn make_dir(&mut self, parent: Ino, name: &[u8], path: &[u8]) -> Result<Ino, ImportError> {
+        let ino = self.fs.create(parent, name, &NewInode::dir(0o755))?;
+        let mut xattrs = Pairs::new();
+        if let Some(labeller) = &mut self.labeller {
+            labeller.set(&mut xattrs, path, FileKind::Dir)?;
+        }
+        for (name, value) in &xattrs {
+            self.fs.set_xattr(ino, name, value, uxfs_core::XattrMode::Any)?;
+        }
         Ok(ino)
     }
 
@@ -477,7 +498,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// What an entry of a layer stands for.
+/// The kind of a layer's entry.
 #[derive(PartialEq, Eq)]
 enum Whiteout<'a> {
     /// A file.
@@ -533,21 +554,34 @@ fn xattrs(entry: &Entry, added: &mut Added) -> Pairs {
     kept
 }
 
-/// Hands a file's data to the writers: from offset `from` of the source's file, or read from the
+/// The type of an entry's file; `None` for another name of a file.
+fn file_kind(kind: &Kind) -> Option<FileKind> {
+    Some(match kind {
+        Kind::File { .. } => FileKind::File,
+        Kind::Dir => FileKind::Dir,
+        Kind::Symlink { .. } => FileKind::Symlink,
+        Kind::Char { .. } => FileKind::Char,
+        Kind::Block { .. } => FileKind::Block,
+        Kind::Fifo => FileKind::Fifo,
+        Kind::Socket => FileKind::Socket,
+        Kind::Hardlink { .. } => return None,
+    })
+}
+
+/// Hands a file's data to the writer: from offset `from` of the source's file, or read from the
 /// source.
 fn write_segments(
-    writers: &mut DataWriters,
+    writer: &BulkWriter<'_>,
     source: &mut dyn Source,
     from: Option<u64>,
     segments_out: &[Segment],
-    block: usize,
 ) -> Result<(), ImportError> {
     let mut done = 0;
     for segment in segments_out {
         let Some(device) = segment.device else { continue };
         match from {
-            Some(from) => writers.copy(from + done, device, segment.len, block),
-            None => writers.stream(device, segment.len, block, |buf| read_exact(source, buf))?,
+            Some(from) => writer.copy(from + done, device, segment.len),
+            None => writer.stream(device, segment.len, |buf| read_exact(source, buf))?,
         }
         done += segment.len;
     }

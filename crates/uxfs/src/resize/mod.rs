@@ -9,6 +9,8 @@
 //!    head of [`rebuild`] says what a rebuild does not keep.
 //! 3. A volume in a partition or on a block device cannot be replaced: it can only grow, or shrink
 //!    by an empty tail. The partition table is never changed.
+//! 4. A change in place does not go through the log, which relies on the length of the volume. The
+//!    volume is marked as needing repair until all of it is written.
 //!
 //! Used by `uxfs resize`.
 
@@ -25,7 +27,6 @@ use uxfs_disk::{BlockDev, OpenMode};
 use uxfs_format::superblock::Superblock;
 use uxfs_mkfs as mkfs;
 
-use crate::import::ImportError;
 use crate::volume::{self, Location};
 
 /// The wanted size of a volume.
@@ -56,10 +57,7 @@ pub struct ResizeOptions {
 impl ResizeOptions {
     /// Resizes the volume in `image`; all other options have their defaults.
     pub fn new(image: impl Into<PathBuf>, target: Target) -> Self {
-        // Without the log: while the length changes, the mark that a repair is needed protects the
-        // volume.
-        let mut open = OpenOptions::default();
-        open.journal = None;
+        let open = OpenOptions::unlogged();
         Self { image: image.into(), location: Location::whole(), target, open }
     }
 }
@@ -136,17 +134,6 @@ impl ResizeError {
             Self::Volume(uxfs_core::Error::NoSpace)
                 | Self::Entry { source: uxfs_core::Error::NoSpace, .. }
         )
-    }
-}
-
-impl From<ImportError> for ResizeError {
-    /// Errors of copying data: a rebuild uses the import's data writers.
-    fn from(error: ImportError) -> Self {
-        match error {
-            ImportError::Data(source) => Self::Data(source),
-            ImportError::Volume(source) => Self::Volume(source),
-            other => Self::Usage(other.to_string()),
-        }
     }
 }
 

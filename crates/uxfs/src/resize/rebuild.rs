@@ -15,7 +15,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-use uxfs_core::{Error, Fs};
+use uxfs_core::{BulkWriter, Error, Fs};
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::inode::{S_IFDIR, S_IFMT};
 use uxfs_format::{Check, Ino, Place};
@@ -23,7 +23,6 @@ use uxfs_mkfs::{self as mkfs, Layout, Size};
 
 use super::replace::ReplacementFile;
 use super::{ReplaceableFile, ResizeError, ResizeOptions};
-use crate::import::data::{DataWriters, with_data_writers};
 
 /// Rebuilds the volume with at most `bytes` bytes and replaces the old file. Returns the new length
 /// in bytes.
@@ -113,9 +112,9 @@ pub(super) fn make(
     open.unfinished = true;
     let new = Fs::open(Arc::clone(&dev), open)?;
     if with_data {
-        with_data_writers(&dev, old.device().as_file(), None, |writers| {
-            Ok(copy_tree(old, &new, Some(writers)).map(|()| writers.finish()))
-        })???;
+        let writer = BulkWriter::start(&new, old.device().as_file())?;
+        copy_tree(old, &new, Some(&writer))?;
+        writer.finish().map_err(ResizeError::Data)?;
     } else {
         copy_tree(old, &new, None)?;
     }
@@ -139,8 +138,7 @@ struct Pending {
 }
 
 /// Recreates every file of `old` on `new`.
-fn copy_tree(old: &Fs, new: &Fs, mut writers: Option<&mut DataWriters>) -> Result<(), ResizeError> {
-    let block = 1usize << old.geo.block_log;
+fn copy_tree(old: &Fs, new: &Fs, writer: Option<&BulkWriter<'_>>) -> Result<(), ResizeError> {
     new.replicate_traits(old, old.root(), new.root(), true)?;
     let mut pending = vec![Pending { old: old.root(), new: new.root(), path: Vec::new() }];
     let mut entered = HashSet::from([old.root()]);
@@ -157,9 +155,9 @@ fn copy_tree(old: &Fs, new: &Fs, mut writers: Option<&mut DataWriters>) -> Resul
             }
             let stat = old.stat(ino).map_err(fail)?;
             let (new_ino, moves) = new.replicate(old, ino, dir.new, &name).map_err(fail)?;
-            if let Some(writers) = &mut writers {
+            if let Some(writer) = writer {
                 for piece in moves {
-                    writers.copy(piece.from, piece.to, piece.len, block);
+                    writer.copy(piece.from, piece.to, piece.len);
                 }
             }
             if stat.mode & S_IFMT == S_IFDIR {

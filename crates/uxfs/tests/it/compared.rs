@@ -38,7 +38,7 @@ struct Row {
 struct Cell {
     says: String,
     source: Option<usize>,
-    /// Rows of FORMAT.md: the first cell, a column, the first word there.
+    /// Rows of FORMAT.md: the first cell, a column, the first word of its cell.
     #[serde(default)]
     format: Vec<(String, String, String)>,
     #[serde(default)]
@@ -98,13 +98,13 @@ fn format_cell<'a>(format: &'a str, row: &str, column: &str) -> Option<&'a str> 
     None
 }
 
-/// Does a cell say that something is not done?
+/// Does the cell say that something is not supported?
 fn denies(says: &str) -> bool {
     let word = says.split(|c: char| !c.is_alphanumeric()).next();
     matches!(word, Some("no" | "refused"))
 }
 
-/// What is wrong with what a cell says of uxfs, going by FORMAT.md.
+/// The contradictions between a cell about uxfs and FORMAT.md.
 fn contradiction(cell: &Cell, format: &str) -> Option<String> {
     for (row, column, word) in &cell.format {
         let Some(there) = format_cell(format, row, column) else {

@@ -1,5 +1,5 @@
-//! Volumes with a log or a realtime device besides, features that are refused by name, and what is
-//! said of a damaged primary superblock.
+//! Volumes with an external log or a realtime device, features that are refused by name, and the
+//! message about a damaged primary superblock.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ struct Pair {
 }
 
 impl Pair {
-    /// Made by mkfs.xfs with an option `-letter rest`, the other device's path behind it.
+    /// Made by mkfs.xfs with the option `-letter rest` and the path of the second device.
     fn new(letter: &str, rest: &str, more: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let (data, other) = (dir.path().join("data.img"), dir.path().join("other.img"));
@@ -33,7 +33,7 @@ impl Pair {
         Self { _dir: dir, data, other }
     }
 
-    /// Has a kernel fill it, mounted with `option` for the other device; what it lists.
+    /// A kernel fills it, mounted with `option` for the second device. Returns the kernel's listing.
     fn age(&self, option: &str, seed: u64) -> Listing {
         let script = format!(
             "set -e\nmount -t xfs -o {option}=/drive/1 /drive/0 /mnt\nuxfs-ager /mnt {seed} 500 >&2\n\
@@ -79,7 +79,7 @@ fn realtime_files_are_read_from_their_device() {
 
     drop(fs);
 
-    // Without the device everything but the content is there.
+    // Without the device, everything but file content is readable.
     let fs = pair.open(read_only(), |_, _| {}).unwrap();
     assert_eq!(fs.stat(ino).unwrap().size, full.size);
     let refused = fs.read_at(ino, 0, &mut [0; 10]).unwrap_err().to_string();
@@ -88,7 +88,7 @@ fn realtime_files_are_read_from_their_device() {
     assert!(refused.contains("realtime"), "{refused}");
     drop(fs);
 
-    // A device that is too short is another volume's; writing is refused.
+    // A device that is too short belongs to another volume; writing is refused.
     let short: Device = Arc::new(MemDev::new(MIB));
     let short = |devices: &mut Devices, _| devices.realtime = Some(Arc::clone(&short));
     unsupported(pair.open(read_only(), short), "realtime device has");
@@ -97,7 +97,7 @@ fn realtime_files_are_read_from_their_device() {
 }
 
 #[test]
-fn a_log_elsewhere_is_asked_whether_it_is_clean() {
+fn an_external_log_is_checked_for_being_clean() {
     let pair = Pair::new("-l", "size=80m,logdev=", &[]);
     let aged = pair.age("logdev", 32);
     let read_only = OpenOptions::read_only;
@@ -136,7 +136,7 @@ fn changed(change: impl Fn(&mut Superblock)) -> Arc<MemDev> {
 }
 
 #[test]
-fn what_is_not_done_is_refused_by_name() {
+fn unsupported_features_are_refused_by_name() {
     for (bit, name) in [
         (0x100, "metadir"),
         (0x200, "zoned"),

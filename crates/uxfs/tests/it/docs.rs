@@ -1,16 +1,16 @@
-//! The documents name tests, which must be there.
+//! Every test that a document names exists.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// What stands between backquotes and names a test: a path, `::`, a function.
+/// The test names in backquotes: a path, `::`, a function.
 pub(crate) fn named(text: &str) -> BTreeSet<(String, String)> {
     let quoted = text.split('`').skip(1).step_by(2);
     let split = quoted.filter_map(|name| name.split_once(".rs::"));
     split.map(|(file, test)| (format!("{file}.rs"), test.to_owned())).collect()
 }
 
-/// Has the source a test function of that name?
+/// Does the source have a test function of this name?
 pub(crate) fn has_test(source: &str, test: &str) -> bool {
     let head = format!("fn {test}()");
     let mut marked = false;
@@ -28,7 +28,7 @@ pub(crate) fn root() -> PathBuf {
 }
 
 #[test]
-fn every_test_that_a_document_names_is_there() {
+fn every_test_that_a_document_names_exists() {
     let mut count = 0;
     for entry in std::fs::read_dir(root().join("docs")).unwrap() {
         let document = entry.unwrap().path();
@@ -46,7 +46,7 @@ fn every_test_that_a_document_names_is_there() {
     assert!(count > 40, "only {count} tests are named");
 }
 
-/// Every row of the table of features that promises something names a test.
+/// Every row of the feature table that claims support names a test.
 #[test]
 fn every_row_has_a_test() {
     let text = std::fs::read_to_string(root().join("docs/FORMAT.md")).unwrap();
@@ -57,7 +57,7 @@ fn every_row_has_a_test() {
 }
 
 #[test]
-fn what_is_not_there_is_missed() {
+fn a_missing_test_is_reported() {
     let source = "#[test]\n#[should_panic]\nfn one() {}\n#[test]\nfn two() {}\nfn three() {}\n";
     for (test, there) in [("one", true), ("two", true), ("three", false), ("tw", false)] {
         assert_eq!(has_test(source, test), there, "{test}");

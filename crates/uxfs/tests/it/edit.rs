@@ -1,4 +1,4 @@
-//! Random edits of whatever tree a volume holds.
+//! Random edits of the tree on a volume.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use uxfs_oracle::Rng;
 
 use crate::{listing, names};
 
-/// A name of a file, and what it stands for.
+/// A name, and the inode it refers to.
 #[derive(Clone)]
 pub(crate) struct Found {
     pub(crate) dir: Ino,
@@ -19,7 +19,7 @@ pub(crate) struct Found {
     pub(crate) mode: u16,
 }
 
-/// Every name of a volume, directories before what they hold.
+/// Every name of a volume, directories before their entries.
 pub(crate) fn walk(fs: &Fs) -> Result<Vec<Found>> {
     let (mut all, mut todo) = (Vec::new(), vec![fs.root()]);
     let mut seen = BTreeSet::new();
@@ -38,7 +38,7 @@ pub(crate) fn walk(fs: &Fs) -> Result<Vec<Found>> {
     Ok(all)
 }
 
-/// Is this what an edit of a sound volume may end in?
+/// Is this a permitted outcome of an edit of a sound volume?
 pub(crate) fn expected(error: &Error) -> bool {
     matches!(
         error,
@@ -93,7 +93,7 @@ impl<'a> Editor<'a> {
         self.any()
     }
 
-    /// Writes to, cuts or removes a file, or changes the space it takes.
+    /// Writes, truncates or removes a file, or changes its allocation.
     pub(crate) fn change_content(&mut self, found: &Found) -> Result<()> {
         let size = self.fs.stat(found.ino)?.size;
         match self.rng.below(14) {
@@ -198,7 +198,7 @@ impl<'a> Editor<'a> {
     }
 }
 
-/// Carries out `steps` edits; none may fail unexpectedly.
+/// Runs `steps` edits; none may fail unexpectedly.
 pub(crate) fn edit(fs: &Fs, rng: &mut Rng, steps: u64, at: &str) {
     let mut editor = Editor::new(fs, rng).unwrap_or_else(|e| panic!("{at}: {e}"));
     for step in 0..steps {

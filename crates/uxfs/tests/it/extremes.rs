@@ -1,5 +1,5 @@
-//! What is legal and rare: a volume that a kernel aged, with the largest and oddest of everything
-//! added to it, goes out as an archive and comes back the same.
+//! Rare but legal values: a volume aged by a kernel, with extreme values added, is exported as an
+//! archive and imported without differences.
 
 use std::fs::File;
 use std::path::Path;
@@ -20,12 +20,12 @@ fn attribute(fs: &Fs, ino: Ino, name: &[u8], value: &[u8]) {
     fs.set_xattr(ino, name, value, XattrMode::Any).unwrap();
 }
 
-/// Puts the extremes below `/x`.
+/// Creates the extreme files below `/x`.
 fn add_extremes(fs: &Fs) {
     let mut rng = Rng::new(3);
     let top = fs.create(fs.root(), b"x", &NewInode::dir(0o1777)).unwrap();
     let make = |name: &[u8], new: &NewInode| fs.create(top, name, new).unwrap();
-    // Linux lists 64 KiB of names at most.
+    // Linux lists at most 64 KiB of attribute names.
     let many = make(b"many", &NewInode::file(0o644));
     let many_dir = make(b"many-dir", &NewInode::dir(0o755));
     for number in 0..5000 {
@@ -41,7 +41,7 @@ fn add_extremes(fs: &Fs) {
     let target = vec![b't'; 1023];
     let link = fs.symlink(top, &[b'l'; 255], &target, &NewInode::file(0o777)).unwrap();
     attribute(fs, link, b"trusted.on-a-link", &rng.bytes(3000));
-    // Below the longest path that Linux takes, and of what its lister has open.
+    // Below PATH_MAX, and below the lister's limit of open files.
     for (name, depth) in [(vec![b'd'; 250], 15), (b"e".to_vec(), 300)] {
         let mut dir = top;
         for _ in 0..depth {
@@ -83,7 +83,7 @@ fn read_only(path: &Path) -> Fs {
 }
 
 #[test]
-fn an_export_of_a_kernels_volume_always_imports() {
+fn an_export_of_any_kernel_volume_imports() {
     let volume = Volume::real(1024, "-m rmapbt=1,reflink=1");
     vm::age(Kernel::Stable, &volume.path, 1, 300).unwrap_or_else(|f| panic!("{f}"));
     let fs = volume.open();
@@ -105,12 +105,12 @@ fn an_export_of_a_kernels_volume_always_imports() {
     let seen = listing::of_kernel(Kernel::Stable, &[&volume.path, &image]);
     seen[0].assert_same(&seen[1], Fields::TREE);
     to.assert_same(&seen[1], Fields::TREE);
-    // So it does when the volume is made again as short as holds it.
+    // The same after a rebuild to the minimum size.
     let done = resize::run(&ResizeOptions::new(&image, Target::Minimize)).unwrap();
     assert_eq!(done.method, Method::Rebuilt, "{done:?}");
     uxfs_oracle::both(&image).unwrap_or_else(|f| panic!("{f}"));
     listing::list(&read_only(&image)).assert_same(&to, Fields::TREE);
-    // Another time there is nothing to gain, and that is said.
+    // A second time there is nothing to gain, and resize reports so.
     let again = resize::run(&ResizeOptions::new(&image, Target::Minimize)).unwrap();
     if again.method == Method::Unchanged {
         assert!(again.reason.is_some_and(|why| why.contains("bytes")));

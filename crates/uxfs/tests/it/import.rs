@@ -1,5 +1,5 @@
-//! Trees imported from directories and archives, compared with what they were made of: through the
-//! library, and by the kernel.
+//! Imports from directories and archives, compared with their source through the library and by the
+//! kernel.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use uxfs_oracle::{ContentSum, Fields, Kernel, Listing, Rng, Value, lister, progr
 
 use crate::{listing, names, volume};
 
-/// An entry of an archive and its data, holes left out.
+/// An entry of an archive and its data without holes.
 struct Item {
     entry: Entry,
     data: Vec<u8>,
@@ -41,7 +41,7 @@ fn item(rng: &mut Rng, path: impl Into<Vec<u8>>, kind: Kind) -> Item {
     if matches!(kind, Kind::File { .. } | Kind::Dir) && rng.once_in(3) {
         meta.xattrs.push((b"user.note".to_vec(), names::xattr_value(rng)));
         meta.xattrs.push((b"trusted.x".to_vec(), rng.bytes(300)));
-        // A list that says no more than the mode is not one that archives keep.
+        // Archives do not store an access list that is equal to the mode.
         let list = std::iter::repeat_with(|| names::acl(rng, 5));
         let mut list = list.map(|raw| Acl::from_linux(&raw).unwrap().unwrap());
         let list = list.find(|list| !list.is_minimal()).unwrap();
@@ -110,7 +110,7 @@ fn write_tar(path: &Path, items: &[Item]) {
     tar.finish().unwrap();
 }
 
-/// What a volume should hold that these were imported into, later ones replacing earlier ones.
+/// The expected content after importing these; later entries replace earlier ones.
 fn wanted(items: &[Item]) -> Listing {
     let mut inodes: BTreeMap<u64, uxfs_oracle::Entry> = BTreeMap::new();
     let mut paths: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
@@ -173,7 +173,7 @@ fn wanted_entry(item: &Item, ino: u64) -> uxfs_oracle::Entry {
     }
 }
 
-/// The sum of a file's content, put together block by block from its segments.
+/// The checksum of a file's content, assembled block by block from its segments.
 fn sum(item: &Item) -> Option<u64> {
     let Kind::File { size, map } = &item.entry.kind else { return None };
     const BLOCK: u64 = ContentSum::BLOCK as u64;
@@ -218,7 +218,7 @@ fn judge(image: &Path, at: &str) -> Listing {
 const TREE: Fields = Fields::TREE;
 
 #[test]
-fn archives_arrive_whole_in_every_wrapping() {
+fn archives_are_imported_completely_from_every_compression() {
     let dir = tempfile::tempdir().unwrap();
     let tar = dir.path().join("t.tar");
     let items = everything(1);
@@ -241,7 +241,7 @@ fn archives_arrive_whole_in_every_wrapping() {
     }
 }
 
-/// Packs a file; gives the packed one.
+/// Compresses a file. Returns the path of the result.
 fn packed(program_name: &str, file: &Path) -> PathBuf {
     let out = file.with_extension(program_name);
     let done = Command::new(program(program_name, program_name))
@@ -277,7 +277,7 @@ fn host_tree(root: &Path) {
 }
 
 #[test]
-fn directories_and_what_tar_makes_of_them() {
+fn a_directory_and_its_tar_archives_import_alike() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("tree");
     host_tree(&root);
@@ -300,9 +300,9 @@ fn directories_and_what_tar_makes_of_them() {
     }
 }
 
-/// Into an existing volume: what is there stays, what comes again is replaced.
+/// Import into an existing volume: other files stay, files with the same name are replaced.
 #[test]
-fn existing_volumes_are_added_to() {
+fn an_import_adds_to_an_existing_volume() {
     let dir = tempfile::tempdir().unwrap();
     let image = dir.path().join("t.img");
     uxfs_oracle::mkfs(&image, 400 << 20, &["-m", "rmapbt=1"]);
@@ -336,7 +336,7 @@ fn existing_volumes_are_added_to() {
     let both: Vec<Item> = {
         let mut again = TarWriter::new(File::create(&again).unwrap());
         for item in &two {
-            // Pax has no sockets; others go in as they are.
+            // Pax has no sockets; other kinds are unchanged.
             if item.entry.kind != Kind::Socket {
                 again.entry(&item.entry, &mut Cursor::new(&item.data)).unwrap();
             }
@@ -345,16 +345,15 @@ fn existing_volumes_are_added_to() {
         one.into_iter().chain(two.into_iter().filter(|i| i.entry.kind != Kind::Socket)).collect()
     };
     import(&again, &image, None).unwrap();
-    // Directories into which something was put have new times.
+    // Directories with new entries have new times.
     wanted(&both).assert_same(&judge(&image, "second"), TREE - Fields::MTIME);
     let theirs = listing::of_kernel(Kernel::Current, &[&image]).remove(0);
     wanted(&both).assert_same(&theirs, TREE - Fields::MTIME);
 }
 
-/// Layers: the kernel sees what is left of the lower one and what the upper one brings, directories
-/// with the times that the layers give them.
+/// Layers: the kernel sees the merged tree, and directories with the times of the layers.
 #[test]
-fn layers_over_one_another() {
+fn layers_are_applied_over_each_other() {
     let dir = tempfile::tempdir().unwrap();
     let (lower, upper, image) =
         (dir.path().join("lower.tar"), dir.path().join("upper.tar"), dir.path().join("t.img"));
@@ -392,7 +391,7 @@ fn layers_over_one_another() {
             || [&b"file3"[..], b"file4", b"dir25/a file 7", b"fifo", b"link60"].contains(&path)
     };
     let mut items: Vec<Item> = one.into_iter().filter(|i| !gone(&i.entry.path)).collect();
-    // Directories that both have look as the upper one says, and hold what they held.
+    // Directories in both layers have the attributes of the upper one and keep their entries.
     items.retain(|i| i.entry.path != b"dir26");
     items.extend(two);
     let source = ImportSource::Layers(vec![lower, upper]);
@@ -402,9 +401,9 @@ fn layers_over_one_another() {
     wanted(&items).assert_same(&theirs, TREE);
 }
 
-/// An archive to which files were appended has names twice; the last one counts, byte for byte.
+/// An archive to which files were appended has repeated names; the last entry counts.
 #[test]
-fn names_that_come_twice() {
+fn the_last_of_repeated_names_counts() {
     let dir = tempfile::tempdir().unwrap();
     for seed in 0..6 {
         let mut rng = Rng::new(seed);
@@ -417,16 +416,16 @@ fn names_that_come_twice() {
         let (tar, image) = (dir.path().join("t.tar"), dir.path().join("t.img"));
         write_tar(&tar, &items);
         let _ = fs::remove_file(&image);
-        // Packed, so that data comes as a stream; and as it is, so that it is copied.
+        // Compressed, so that data is streamed, or uncompressed, so that it is copied.
         let source = if seed % 2 == 0 { tar } else { packed("gzip", &tar) };
-        // So small that freed blocks are soon used again.
+        // Small, so that freed blocks are soon reused.
         import(&source, &image, Some(40 << 20)).unwrap();
         wanted(&items).assert_same(&judge(&image, &format!("seed {seed}")), TREE);
     }
 }
 
 #[test]
-fn archives_that_break_off() {
+fn truncated_archives() {
     let dir = tempfile::tempdir().unwrap();
     let (tar, image) = (dir.path().join("t.tar"), dir.path().join("t.img"));
     let items = everything(5);
@@ -456,7 +455,7 @@ fn archives_that_break_off() {
         let error = import(&source, &image, Some(300 << 20)).expect_err(&at);
         assert!(!error.to_string().is_empty());
         assert!(!image.exists(), "{at}: an unfinished image is left behind");
-        // An existing one holds what it held, or is marked as needing repair.
+        // An existing image is unchanged, or marked as needing repair.
         fs::copy(&base, &image).unwrap();
         import(&source, &image, None).expect_err(&at);
         match open(&image) {
@@ -481,7 +480,7 @@ fn trees_that_are_too_large() {
     let error = import(&tar, &image, Some(300 << 20)).unwrap_err();
     assert!(matches!(error, ImportError::Entry { source: Error::NoSpace, .. }), "{error}");
     assert!(!image.exists(), "an unfinished image is left behind");
-    // The size that is computed for it is enough, without anything to spare.
+    // The computed size is exactly enough.
     let mut options = ImportOptions::new(&tar, &image);
     options.headroom = Headroom::Bytes(0);
     run(&options, &mut |_| {}).unwrap();

@@ -1,5 +1,5 @@
-//! The power goes in the midst of chains of transactions: what they had announced is finished, by
-//! the library and by kernels, to the same end.
+//! Power cuts during rolling transactions: the library and kernels finish the pending intents with the
+//! same result.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,11 +16,10 @@ use uxfs_testkit::{FaultDev, Op, Rule};
 use crate::listing;
 use crate::volume::{MIB, Volume, device, setting};
 
-/// Everything but free space, which the kernel counts without what it keeps aside, and when it was
-/// read last.
+/// Everything but free space, of which the kernel subtracts its reserve, and access times.
 const ALL: Fields = Fields::ALL.difference(Fields::SPACE).difference(Fields::ATIME);
 const SIZE: u64 = 40 * MIB;
-/// Images of each volume that kernels get to see.
+/// Number of images of each volume that kernels recover.
 const IMAGES: usize = 5;
 
 fn fair(result: Result<(), Error>) {
@@ -30,7 +29,7 @@ fn fair(result: Result<(), Error>) {
     }
 }
 
-/// Changes that owe several steps: in files of many extents, shared and not.
+/// Changes that need several deferred operations: in files of many extents, shared and not.
 fn work(fs: &Fs, rng: &mut Rng) {
     let mut files: Vec<(Vec<u8>, Ino)> = Vec::new();
     for number in 0..70 {
@@ -63,8 +62,8 @@ fn work(fs: &Fs, rng: &mut Rng) {
     }
 }
 
-/// The volume after a power cut behind `writes` writes of the work, and how many writes the work
-/// makes.
+/// The volume after a power cut following `writes` writes of the workload, and the workload's number
+/// of writes.
 fn cut_after(image: &[u8], seed: u64, writes: u64) -> (MemDev, u64) {
     let cut = Arc::new(FaultDev::new(MemDev::from_bytes(image)).in_pieces());
     cut.add(Rule::on(Op::WRITES).after(writes).lose());
@@ -74,7 +73,7 @@ fn cut_after(image: &[u8], seed: u64, writes: u64) -> (MemDev, u64) {
     let mut journal =
         JournalOptions { roll_policy: RollPolicy::AlwaysDurable, ..JournalOptions::default() };
     journal.pipeline.size_max = 16 << 10;
-    options.journal = Some(journal);
+    options.journal = journal;
     let fs = Fs::open(Arc::clone(&cut) as Arc<dyn BlockDev>, options).unwrap();
     work(&fs, &mut Rng::new(seed));
     fs.sync().unwrap();
@@ -88,7 +87,7 @@ fn copy_of(dev: &MemDev, path: &Path) {
     std::fs::write(path, bytes).unwrap();
 }
 
-/// What the log of an image announces, as xfs_logprint names it.
+/// The kinds of intents in the log of an image, as xfs_logprint names them.
 fn announced(path: &Path) -> [bool; 3] {
     let program = uxfs_oracle::program("xfs_logprint", "xfsprogs");
     let out = std::process::Command::new(program).arg("-t").arg(path).output().unwrap();
@@ -97,7 +96,7 @@ fn announced(path: &Path) -> [bool; 3] {
     ["EFI: ", "CUI: ", "RUI: "].map(|name| text.lines().any(|line| line.starts_with(name)))
 }
 
-/// Images of a volume whose log owes something, in `dir`.
+/// Images in `dir` with pending intents in the log.
 fn images(dir: &Path, line: &str, seed: u64) -> Vec<PathBuf> {
     let volume = Volume::small(SIZE / MIB, line);
     let image = std::fs::read(&volume.path).unwrap();
@@ -124,7 +123,7 @@ fn images(dir: &Path, line: &str, seed: u64) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_was_announced_is_finished_by_kernels() {
+fn kernels_finish_pending_intents() {
     let seed = setting("UXFS_SEED", 0);
     let dir = tempfile::tempdir().unwrap();
     let lines = [

@@ -1,4 +1,4 @@
-//! The kernel and the library on one image: what one makes the other reads and edits.
+//! The kernel and the library alternate on one image: each reads and edits the other's changes.
 
 use uxfs_format::inode::{S_IFMT, S_IFREG};
 use uxfs_oracle::{Fields, Kernel, Listing, Rng, db_value, vm};
@@ -7,7 +7,7 @@ use crate::edit::{self, Editor};
 use crate::listing;
 use crate::volume::{Volume, setting};
 
-/// Everything but free space, which the library counts without what the kernel keeps aside.
+/// Everything but free space, of which the kernel subtracts its reserve.
 pub(crate) const ALL: Fields = Fields::ALL.difference(Fields::SPACE);
 
 pub(crate) fn age(kernel: Kernel, volume: &Volume, seed: u64, ops: u32) -> Listing {
@@ -15,7 +15,7 @@ pub(crate) fn age(kernel: Kernel, volume: &Volume, seed: u64, ops: u32) -> Listi
     listing::without_raw_lists(aged.unwrap_or_else(|f| panic!("seed {seed}: {f}")))
 }
 
-/// Kernel and library take turns on one image; after each turn both see the same.
+/// Kernel and library alternate on one image; after each turn both list the same tree.
 fn turns(line: &str, mib: u64, rounds: u64, ops: u32) {
     let base = setting("UXFS_SEED", 0) * 1000;
     let volume = Volume::real(mib, line);
@@ -40,24 +40,24 @@ fn turns(line: &str, mib: u64, rounds: u64, ops: u32) {
 }
 
 #[test]
-fn taking_turns() {
+fn uxfs_and_the_kernel_alternate() {
     turns("-m rmapbt=1", 400, setting("UXFS_ROUNDS", 2), 600);
 }
 
 #[test]
-fn taking_turns_with_small_blocks() {
+fn uxfs_and_the_kernel_alternate_with_small_blocks() {
     turns("-b size=1k -n size=4k -i sparse=1,nrext64=1", 320, setting("UXFS_ROUNDS", 1), 600);
 }
 
 #[test]
-fn taking_turns_with_few_features() {
+fn uxfs_and_the_kernel_alternate_with_few_features() {
     let line = "-m reflink=0,finobt=0,inobtcount=0,bigtime=0 -i sparse=0";
     turns(line, 300, setting("UXFS_ROUNDS", 1), 400);
 }
 
-/// Files that share blocks with others are edited; the others stay as they were.
+/// Edits of files with shared blocks leave the other owners unchanged.
 #[test]
-fn shared_blocks_stay_as_they_are_for_others() {
+fn a_write_to_a_shared_block_leaves_the_other_files_unchanged() {
     let lines = [(5, "-m reflink=1,rmapbt=1"), (6, "-b size=1k -m reflink=1")];
     let count = if setting("UXFS_ROUNDS", 1) > 1 { 2 } else { 1 };
     for (seed, line) in lines.into_iter().take(count) {

@@ -1,11 +1,11 @@
 //! Imports run one way: between crates by a list of what may never be, inside a crate without
-//! circles of more than three files.
+//! circles of more than three files. The byte order of the format is known in one place.
 //!
 //! Sources are parsed, not searched: `use` items and paths in code count, what is compiled for tests
 //! only does not. A path is followed through `pub use` to the file that defines the name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
@@ -20,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-format", &[]),
     ("uxfs-disk", &[]),
     ("uxfs-archive", &[]),
+    ("uxfs-selinux", &[]),
     ("uxfs-journal", &["uxfs-disk", "uxfs-format", "uxfs-sync"]),
     ("uxfs-mkfs", &["uxfs-disk", "uxfs-format"]),
     ("uxfs-check", &["uxfs-disk", "uxfs-format"]),
@@ -27,9 +28,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-models", &["uxfs-disk", "uxfs-journal", "uxfs-testkit"]),
     (
         "uxfs",
-        &["uxfs-archive", "uxfs-core", "uxfs-disk", "uxfs-format", "uxfs-journal", "uxfs-mkfs"],
+        &[
+            "uxfs-archive",
+            "uxfs-check",
+            "uxfs-core",
+            "uxfs-disk",
+            "uxfs-format",
+            "uxfs-journal",
+            "uxfs-mkfs",
+            "uxfs-selinux",
+        ],
     ),
+    ("uxfs-capi", &["uxfs"]),
+    ("uxfs-python", &["uxfs"]),
     ("uxfs-fuse", &["uxfs", "uxfs-disk"]),
+    ("uxfs-image", &["uxfs"]),
     ("uxfs-bench", &["uxfs", "uxfs-fuse", "uxfs-testkit"]),
     (
         "uxfs-crash",
@@ -57,6 +70,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-crash",
             "uxfs-format",
             "uxfs-fuse",
+            "uxfs-image",
             "uxfs-journal",
             "uxfs-lab",
         ],
@@ -489,4 +503,124 @@ fn the_order_of_locks_is_as_the_map_says() {
     assert_eq!(ranks_of_the_map(&page), ranks_of_the_source());
     let wrong = page.replacen("| `Gate` |", "| `Gait` |", 1);
     assert_ne!(ranks_of_the_map(&wrong), ranks_of_the_source());
+}
+
+/// Names of what converts a number between the machine's byte order and another. The machine's own
+/// order is clippy's business (`host_endian_bytes`): only interfaces of the host need it.
+const CONVERSIONS: &[&str] = &[
+    "from_be",
+    "from_be_bytes",
+    "from_le",
+    "from_le_bytes",
+    "to_be",
+    "to_be_bytes",
+    "to_le",
+    "to_le_bytes",
+    "swap_bytes",
+    "big_endian",
+    "little_endian",
+];
+
+/// Sources that may convert, and why. All others go through `uxfs-format`.
+const MAY_CONVERT: &[(&str, &str)] = &[
+    ("uxfs-format/src", "the only place that knows the byte order of XFS"),
+    ("uxfs-check/src/bytes.rs", "the verifier shares no code with the engine; this is its door"),
+    ("uxfs-archive/src", "tar, ACLs and verity descriptors"),
+    ("uxfs-disk/src", "partition tables, qcow2 and VHD"),
+    ("uxfs-image/src", "partition tables, FAT, verity, qcow2 and VHD"),
+    ("uxfs-testkit/src/rng.rs", "the same random bytes from a seed on every machine"),
+    ("uxfs-lab/src", "the content of files: words repeated, the same on every machine"),
+    ("uxfs-oracle/src", "tests only: ACLs for the kernel, and features read before the tools run"),
+];
+
+/// The conversions in a source that users build.
+#[derive(Default)]
+struct Conversions(Vec<String>);
+
+impl Conversions {
+    fn of(source: &str) -> Vec<String> {
+        let mut seen = Self::default();
+        seen.visit_file(&syn::parse_file(source).unwrap());
+        seen.0
+    }
+
+    fn see(&mut self, name: &str) {
+        if CONVERSIONS.contains(&name) {
+            self.0.push(name.to_owned());
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Conversions {
+    fn visit_item(&mut self, item: &'ast syn::Item) {
+        if !for_tests(attrs(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_ident(&mut self, name: &'ast syn::Ident) {
+        self.see(&name.to_string());
+    }
+
+    // The words of a macro are not parsed.
+    fn visit_macro(&mut self, call: &'ast syn::Macro) {
+        let words = call.tokens.to_string();
+        words.split(|c: char| !c.is_alphanumeric() && c != '_').for_each(|word| self.see(word));
+    }
+
+    fn visit_attribute(&mut self, _: &'ast syn::Attribute) {}
+}
+
+/// The files below a directory that users build, with their sources.
+fn sources(src: &Path) -> Vec<(PathBuf, String)> {
+    let mut found = Vec::new();
+    let mut left = vec![src.to_owned()];
+    while let Some(dir) = left.pop() {
+        for entry in std::fs::read_dir(&dir).unwrap() {
+            let path = entry.unwrap().path();
+            let tests = path.file_stem().is_some_and(|name| name == "tests");
+            if path.is_dir() && !tests {
+                left.push(path);
+            } else if path.extension().is_some_and(|ext| ext == "rs") && !tests {
+                let source = std::fs::read_to_string(&path).unwrap();
+                found.push((path, source));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn only_the_format_crate_knows_byte_order() {
+    let crates = root().join("crates");
+    let (mut wrong, mut used) = (Vec::new(), BTreeSet::new());
+    for entry in std::fs::read_dir(&crates).unwrap() {
+        for (path, source) in sources(&entry.unwrap().path().join("src")) {
+            let found = Conversions::of(&source);
+            let path = path.strip_prefix(&crates).unwrap();
+            let allowed = MAY_CONVERT.iter().find(|(place, _)| path.starts_with(place));
+            match allowed {
+                _ if found.is_empty() => {}
+                Some((place, _)) => drop(used.insert(*place)),
+                None => wrong.push(format!("{}: {}", path.display(), found.join(", "))),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "byte order outside of uxfs-format:\n{}", wrong.join("\n"));
+    let unused = MAY_CONVERT.iter().filter(|(place, _)| !used.contains(place));
+    assert_eq!(unused.collect::<Vec<_>>(), Vec::<&(&str, &str)>::new(), "nothing converts there");
+}
+
+#[test]
+fn a_conversion_is_found_in_every_form() {
+    let of = |source: &str| Conversions::of(source);
+    assert_eq!(of("fn f(n: u32) -> [u8; 4] { n.to_be_bytes() }"), ["to_be_bytes"]);
+    assert_eq!(of("const N: u16 = u16::from_le(7);"), ["from_le"]);
+    assert_eq!(of("fn f(b: Option<[u8; 8]>) { b.map(u64::from_be_bytes); }"), ["from_be_bytes"]);
+    assert_eq!(of("fn f(n: u16) { assert!(n.to_le_bytes() == [0, 1]); }"), ["to_le_bytes"]);
+    assert_eq!(of("macro_rules! m { ($n:expr) => { $n.to_be() }; }"), ["to_be"]);
+    assert_eq!(of("use zerocopy::big_endian::U32;"), ["big_endian"]);
+    let fine = "/// Not `to_be_bytes`.\nfn f(n: u32) -> [u8; 4] { n.to_ne_bytes() }";
+    assert!(of(fine).is_empty());
+    assert!(of("#[cfg(test)]\nmod tests { fn f(n: u32) { n.to_be_bytes(); } }").is_empty());
 }

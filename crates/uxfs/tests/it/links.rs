@@ -1,4 +1,4 @@
-//! Links in the documents lead somewhere: to a file of the repository, and to a heading in it.
+//! Links in the documents have targets: a file of the repository, and a heading in it.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ fn anchors(text: &str) -> BTreeSet<String> {
     found
 }
 
-/// The links of a document that lead nowhere.
+/// The broken links of a document.
 fn broken(document: &Path, text: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for link in links(text) {
@@ -81,7 +81,7 @@ fn broken(document: &Path, text: &str) -> Vec<String> {
     wrong
 }
 
-/// All Markdown files below a directory, but for what is built or fetched.
+/// All Markdown files below a directory, except built or fetched ones.
 fn documents(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let entry = entry.unwrap();

@@ -1,4 +1,4 @@
-//! What the library sees of a volume, as a listing that can be held against a kernel's.
+//! The listing of a volume through the library, comparable with a kernel's listing.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -10,13 +10,13 @@ use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_
 use uxfs_format::timestamp::Timestamp;
 use uxfs_oracle::{ContentSum, Entry, Kernel, Kind, Listing, Time, Value, vm};
 
-/// What a kernel sees of these images.
+/// A kernel's listings of these images.
 pub(crate) fn of_kernel(kernel: Kernel, images: &[&Path]) -> Vec<Listing> {
     let listings = vm::list(kernel, images).unwrap_or_else(|f| panic!("{f}"));
     listings.into_iter().map(without_raw_lists).collect()
 }
 
-/// Linux shows root the access lists twice, once as XFS stores them.
+/// Linux lists access lists twice for root, once as XFS stores them.
 pub(crate) fn without_raw_lists(mut listing: Listing) -> Listing {
     for entry in &mut listing.entries {
         entry.xattrs.retain(|name, _| !name.starts_with(b"trusted.SGI_ACL_"));
@@ -118,7 +118,7 @@ fn entry(fs: &Fs, ino: Ino, path: Vec<u8>) -> Result<Entry> {
 
 type Content = (Option<u64>, Vec<(u64, u64)>);
 
-/// The sum of a file's content, and where it has data.
+/// The checksum of a file's content, and its data ranges.
 fn content(fs: &Fs, ino: Ino, size: u64) -> Result<Content> {
     const BLOCK: u64 = ContentSum::BLOCK as u64;
     let mut data: Vec<(u64, u64)> = Vec::new();

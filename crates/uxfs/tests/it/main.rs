@@ -2,8 +2,8 @@
 //! machine, and a model in memory.
 //!
 //! Needs `xfsprogs`, `tar`, `gzip`, `xz`, `zstd` and the kernels of `tools/setup-uml`; without them
-//! the tests fail. Random tests run from seeds that are printed when they fail; `UXFS_SEED` moves
-//! them all and `UXFS_ROUNDS` makes them longer.
+//! the tests fail. A random test that fails prints its seed; `UXFS_SEED` changes all seeds, and
+//! `UXFS_ROUNDS` makes the tests longer.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -14,6 +14,7 @@ mod devices;
 mod docs;
 mod edit;
 mod extremes;
+mod files;
 mod import;
 mod intents;
 mod kernel;

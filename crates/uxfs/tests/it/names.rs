@@ -3,7 +3,7 @@
 use uxfs_format::acl::Acl;
 use uxfs_oracle::Rng;
 
-/// A name: mostly short words, at times long, at times any bytes.
+/// A name: mostly short words, sometimes long, sometimes random bytes.
 pub(crate) fn name(rng: &mut Rng) -> Vec<u8> {
     let len = match rng.below(10) {
         0 => 1 + rng.index(255),
@@ -22,7 +22,7 @@ pub(crate) fn name(rng: &mut Rng) -> Vec<u8> {
     if matches!(&name[..], b"." | b"..") { b"dots".to_vec() } else { name }
 }
 
-/// An attribute's full name; few enough that they meet again.
+/// An attribute's full name, from a small set, so that names repeat.
 pub(crate) fn xattr_name(rng: &mut Rng) -> Vec<u8> {
     let space = [&b"user."[..], b"trusted.", b"security."][rng.index(3)];
     let len = match rng.below(12) {

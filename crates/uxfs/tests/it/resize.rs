@@ -1,5 +1,5 @@
-//! Volumes made longer and shorter: in place and again, judged by xfsprogs and kernels, and cut off
-//! at every write.
+//! Volumes grown and shrunk, in place and by a rebuild, judged by xfsprogs and kernels, and
+//! interrupted at every write.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::{edit, listing};
 
 /// Everything but free space.
 const ALL: Fields = Fields::ALL.difference(Fields::SPACE);
-/// What making a volume again keeps: the numbers of inodes change, and with them the size of
-/// directories and the trees of files.
+/// The fields that a rebuild keeps: inode numbers change, and with them the sizes of directories and
+/// the extent trees.
 const KEPT: Fields =
     ALL.difference(Fields::INO).difference(Fields::DIRS).difference(Fields::BLOCKS);
 
@@ -50,12 +50,12 @@ fn uuid(volume: &Volume) -> [u8; 16] {
 }
 
 #[test]
-fn growing_keeps_everything_and_cutting_takes_it_back() {
+fn a_volume_grows_and_shrinks_without_loss() {
     let seed = setting("UXFS_SEED", 0) * 1000 + 31;
     for line in LINES.into_iter().take(setting("UXFS_ROUNDS", 2) as usize) {
         let (volume, before) = aged(line, 600, seed, 400);
         let (first, id) = (600 * MIB, uuid(&volume));
-        // Into the last group alone at first, if it has room; by many groups; by odd numbers.
+        // First into the last group only, then by many groups, then by odd sizes.
         for bytes in [601 * MIB, 777 * MIB + 12_345, 1500 * MIB] {
             let at = format!("{line}, seed {seed}, {bytes}");
             let done = resize(&volume, Target::Bytes(bytes), &at);
@@ -91,7 +91,7 @@ fn growing_keeps_everything_and_cutting_takes_it_back() {
 }
 
 #[test]
-fn making_again_keeps_files_as_they_are() {
+fn a_rebuild_preserves_all_files() {
     let seed = setting("UXFS_SEED", 0) * 1000 + 47;
     for line in LINES.into_iter().take(setting("UXFS_ROUNDS", 2) as usize) {
         let (volume, before) = aged(line, 1200, seed, 700);
@@ -109,7 +109,7 @@ fn making_again_keeps_files_as_they_are() {
             seen[0].assert_same(&before, KEPT - Fields::HOLES);
         }
         listing::list(&volume.open_read_only()).assert_same(&before, KEPT);
-        // What is at its least grows again, and holds files as before.
+        // A volume of minimum size grows again and takes files.
         assert_eq!(resize(&volume, Target::Bytes(700 * MIB), &at).method, Method::Grown);
         let fs = volume.open();
         edit::edit(&fs, &mut Rng::new(seed), 200, &at);
@@ -122,12 +122,12 @@ fn making_again_keeps_files_as_they_are() {
 }
 
 #[test]
-fn parent_pointers_are_made_anew() {
+fn a_rebuild_recreates_parent_pointers() {
     let line = "-n parent=1 -i exchange=1,nrext64=1 -m rmapbt=1";
     let volume = Volume::small(200, line);
     let fs = volume.open();
     edit::edit(&fs, &mut Rng::new(3), 600, line);
-    // The kernel does not show all attributes that links and devices can have.
+    // The kernel does not show all attributes of links and devices.
     let plain = |mode| matches!(mode & S_IFMT, S_IFREG | S_IFDIR);
     for found in edit::walk(&fs).unwrap().iter().filter(|found| !plain(found.mode)) {
         for name in fs.list_xattrs(found.ino).unwrap() {
@@ -145,9 +145,9 @@ fn parent_pointers_are_made_anew() {
     seen[0].assert_same(&before, KEPT - Fields::HOLES);
 }
 
-/// Files and directories that may not be changed are made again all the same.
+/// A rebuild recreates immutable and append-only files and directories.
 #[test]
-fn flags_do_not_stand_in_the_way() {
+fn a_rebuild_copies_files_with_flags() {
     let volume = Volume::real(600, "-m rmapbt=1");
     let fs = volume.open();
     let root = fs.root();
@@ -178,7 +178,7 @@ fn flags_do_not_stand_in_the_way() {
 }
 
 #[test]
-fn what_cannot_be_is_refused_and_changes_nothing() {
+fn an_impossible_resize_is_refused_and_changes_nothing() {
     let volume = Volume::small(120, "-m rmapbt=1");
     let fs = volume.open();
     let ino = fs.create(fs.root(), b"big", &NewInode::file(0o644)).unwrap();
@@ -195,7 +195,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     assert!(run(Target::Minimize).unwrap_err().to_string().contains("several hard links"));
     std::fs::remove_file(&link).unwrap();
     assert!(std::fs::read(&volume.path).unwrap() == image, "the image was changed");
-    // A symbolic link stays one; what it leads to is replaced.
+    // A symbolic link stays a link; its target is replaced.
     std::os::unix::fs::symlink(&volume.path, &link).unwrap();
     let options = ResizeOptions::new(&link, Target::Minimize);
     let done = resize::run(&options).unwrap();
@@ -205,7 +205,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     volume.judge("minimized");
 }
 
-/// Grows or shrinks what is on `dev`, as `resize` does on a file.
+/// Grows or shrinks the volume on `dev`, as `resize` does on a file.
 fn in_place(dev: &Arc<dyn BlockDev>, dblocks: u64) -> uxfs::Result<()> {
     let fs = Fs::open(Arc::clone(dev), OpenOptions::default())?;
     let mut sb = fs.superblock();
@@ -216,15 +216,15 @@ fn in_place(dev: &Arc<dyn BlockDev>, dblocks: u64) -> uxfs::Result<()> {
     let fresh = sb.agcount.get()..groups;
     sb.dblocks.set(dblocks);
     sb.agcount.set(groups);
-    // The caller tells an error of the device from a wrong one: it knows whether a call failed.
+    // The caller knows whether a device call failed, and so whether the error is expected.
     let free = uxfs_mkfs::write_groups(&sb, fresh, &**dev).map_err(|_| Error::NoSpace)?;
     fs.grow(dblocks, free)
 }
 
-/// Whatever write or flush is the last that arrives: the volume is whole, or it is marked and
-/// xfs_repair makes it whole.
+/// After an interruption at any write or flush, the volume is consistent, or it is marked and
+/// xfs_repair repairs it.
 #[test]
-fn cut_off_anywhere() {
+fn resize_interrupted_at_any_write() {
     const BLOCKS: u64 = (40 << 20) / 4096;
     let small = rich("-d agcount=2 -m rmapbt=1", 40);
     let mut longer = small.to_vec();

@@ -1,5 +1,5 @@
-//! Sharing, fallocate, hints and flags, case by case. What is expected was seen of Linux 6.18 with
-//! the same sequence of calls.
+//! Sharing, fallocate, hints and flags, case by case. The expected results are those of Linux 6.18
+//! for the same sequence of calls.
 
 use uxfs::{Error, Fallocate, Fs, Fsx, NewInode, RenameFlags, SetAttr, XattrMode, Xflags};
 use uxfs_format::Ino;
@@ -37,7 +37,7 @@ fn map(fs: &Fs, ino: Ino) -> Vec<(u64, u64, bool)> {
     let mut all: Vec<(u64, u64, bool)> = Vec::new();
     for extent in fs.extents(ino).unwrap() {
         match all.last_mut() {
-            // Where its blocks lie is another matter.
+            // The blocks' location is not compared.
             Some(last) if last.0 + last.1 == extent.offset.0 && last.2 == extent.unwritten => {
                 last.1 += extent.len;
             }
@@ -180,7 +180,7 @@ fn fallocate_as_the_kernel_does_it() {
         (20480, (Allocate { keep_size: grow }, 1 << 62, 1 << 62), Err(EFBIG)),
         (20480, (PunchHole, u64::MAX, 2), Err(EFBIG)),
     ];
-    // All of it on files of their own, and on files that share all their blocks.
+    // On files without shared blocks, and on files that share all blocks.
     for shared in [false, true] {
         let volume = Volume::small(64, "-m rmapbt=1");
         let fs = volume.open();
@@ -207,7 +207,7 @@ fn fallocate_as_the_kernel_does_it() {
 }
 
 #[test]
-fn space_behind_the_end() {
+fn range_operations_with_space_beyond_the_end() {
     let volume = Volume::small(64, "");
     let fs = volume.open();
     let keep = Fallocate::Allocate { keep_size: true };
@@ -226,7 +226,7 @@ fn space_behind_the_end() {
     volume.judge("space behind the end");
 }
 
-/// Every number of owners from 1 to many side by side, and back to none.
+/// Reference counts from 1 to many in adjacent blocks, and back to 0.
 #[test]
 fn reference_counts_are_exact() {
     for line in ["-m rmapbt=1 -d agcount=2", "-b size=1k -d agcount=2", "-b size=1k -m rmapbt=1"] {
@@ -239,7 +239,7 @@ fn reference_counts_are_exact() {
         let copies: Vec<Ino> = (1..60u64)
             .map(|number| {
                 let ino = file(&fs, &format!("{number}"), 0, 0);
-                // Stairs down, and every fourth copy full of holes.
+                // Copies get shorter, and every fourth has holes.
                 let len = blocks - 6 * number;
                 fs.share(first, 0, ino, 0, len * block).unwrap();
                 for hole in (0..len).step_by(2).filter(|_| number % 4 == 0) {
@@ -281,7 +281,7 @@ fn reference_counts_are_exact() {
     }
 }
 
-/// A full volume refuses to share before anything is changed, and lets go of what is shared.
+/// On a full volume, sharing fails before anything changes, and shared blocks can be freed.
 #[test]
 fn sharing_on_a_full_volume() {
     let volume = Volume::small(32, "-b size=1k -m rmapbt=1 -d agcount=2");
@@ -323,7 +323,7 @@ fn sharing_on_a_full_volume() {
 }
 
 #[test]
-fn hints_are_checked_kept_and_handed_on() {
+fn hints_are_validated_stored_and_inherited() {
     let volume = Volume::small(320, "-m rmapbt=1");
     let fs = volume.open();
     let ino = file(&fs, "f", 0, 0);
@@ -369,7 +369,7 @@ fn hints_are_checked_kept_and_handed_on() {
     let file_flags = (below - Xflags::EXTSZINHERIT - Xflags::PROJINHERIT) | Xflags::EXTSIZE;
     assert_eq!(told(b"f", &NewInode::file(0o644)), (file_flags, 65536, 131_072, 42));
     assert_eq!(told(b"q", &NewInode::new(0o010644)), (Xflags::empty(), 0, 0, 42));
-    // Only files of the project come in by another way.
+    // Only files of the same project can be linked or renamed into it.
     assert_eq!(errno(&fs.link(ino, dir, b"in")), EXDEV);
     assert_eq!(errno(&fs.rename(fs.root(), b"f", dir, b"in", RenameFlags::Replace)), EXDEV);
     fs.set_attr(ino, &SetAttr { projid: Some(42), ..SetAttr::default() }).unwrap();
@@ -406,7 +406,7 @@ fn hints_are_obeyed() {
     let mode = Fallocate::Allocate { keep_size: false };
     fs.fallocate(ino, mode, 100_000, 1000).unwrap();
     assert_eq!(map(&fs, ino), [(16, 16, true)]);
-    // A copy on write takes the whole grain.
+    // A copy on write allocates a whole extent of the hint's size.
     let (from, to) = (file(&fs, "from", 5, 1 << 20), sized("to", 0, 65536));
     fs.clone_file(from, to).unwrap();
     fs.write_at(to, 100_000, &[6; 10]).unwrap();
@@ -434,7 +434,7 @@ fn hints_are_obeyed() {
 }
 
 #[test]
-fn flags_forbid_what_they_must() {
+fn immutable_and_append_flags_are_enforced() {
     let volume = Volume::small(64, "");
     let fs = volume.open();
     let root = fs.root();

@@ -1,15 +1,14 @@
-//! Full volumes: every failure is for want of space, leaves the volume consistent, and after
-//! everything is deleted all of it is free again.
+//! Full volumes: every failure is ENOSPC and leaves the volume consistent, and after everything is
+//! deleted all space is free again.
 
-use uxfs::journal::JournalOptions;
-use uxfs::{Error, Fs, NewInode, OpenOptions, XattrMode};
+use uxfs::{Error, Fs, NewInode, XattrMode};
 use uxfs_format::Ino;
 use uxfs_oracle::{Rng, db_value};
 
 use crate::listing;
 use crate::volume::Volume;
 
-/// Repeats `make` until the volume is full; gives the number of times it went well.
+/// Repeats `make` until the volume is full. Returns the number of successes.
 fn fill(what: &str, mut make: impl FnMut(u64) -> Result<(), Error>) -> u64 {
     let (mut done, mut failed) = (0, 0);
     for number in 0.. {
@@ -18,7 +17,7 @@ fn fill(what: &str, mut make: impl FnMut(u64) -> Result<(), Error>) -> u64 {
             Err(Error::NoSpace) => failed += 1,
             Err(e) => panic!("{what} {number}: {e}"),
         }
-        // Once is chance: another group may have room yet.
+        // One failure is not enough: another group may have space.
         if failed > 20 {
             break;
         }
@@ -27,7 +26,7 @@ fn fill(what: &str, mut make: impl FnMut(u64) -> Result<(), Error>) -> u64 {
     done
 }
 
-/// Removes everything below a directory; nothing of that may fail.
+/// Removes everything below a directory; no removal may fail.
 fn empty(fs: &Fs, dir: Ino) {
     for (name, ino) in listing::names(fs, dir).unwrap() {
         if fs.stat(ino).unwrap().mode & 0o170000 == 0o040000 {
@@ -65,7 +64,7 @@ fn directories(fs: &Fs, rng: &mut Rng) -> u64 {
         let up = all[rng.index(all.len())];
         let dir = fs.create(up, format!("{number}").as_bytes(), &NewInode::dir(0o755))?;
         all.push(dir);
-        // Names enough for blocks of its own.
+        // Enough names for several directory blocks.
         for each in 0..rng.below(40) {
             fs.create(dir, &name(each), &NewInode::new(0o010644))?;
         }
@@ -106,7 +105,7 @@ fn round(line: &str, volume: &Volume, what: Filler, seed: u64) {
     let (inodes, inodes_free) = fs.inode_counts();
     let done = what(&fs, &mut rng);
     let left = fs.available_blocks();
-    // A change of something that is there, on a full volume.
+    // A change of an existing file on a full volume.
     for (at, (name, ino)) in
         listing::names(&fs, fs.root()).unwrap().into_iter().take(20).enumerate()
     {
@@ -122,7 +121,7 @@ fn round(line: &str, volume: &Volume, what: Filler, seed: u64) {
     fs.close().unwrap();
     volume.judge(&format!("{line}, seed {seed}: full of {done}, {left} left"));
 
-    // Half of it goes, and the volume is filled again, in pieces.
+    // Half is removed, and the volume is filled again in pieces.
     let fs = volume.open();
     for (at, (name, ino)) in listing::names(&fs, fs.root()).unwrap().into_iter().enumerate() {
         if at % 2 == 0 && fs.stat(ino).unwrap().mode & 0o170000 != 0o040000 {
@@ -143,7 +142,7 @@ fn round(line: &str, volume: &Volume, what: Filler, seed: u64) {
     volume.judge(&format!("{line}, seed {seed}: emptied"));
     let fs = volume.open();
     let lost = free.saturating_sub(fs.free_blocks());
-    // Trees that grew may stay a level higher than they need be, and a chunk may stay.
+    // Trees may keep a level more than necessary, and an inode chunk may stay.
     let chunk = u64::from(fs.geo.chunk_blocks());
     let most = u64::from(fs.geo.ag_count) * (chunk + 12);
     assert!(lost <= most, "{line}, seed {seed}: {lost} blocks lost after {done}");
@@ -153,7 +152,7 @@ fn round(line: &str, volume: &Volume, what: Filler, seed: u64) {
 }
 
 #[test]
-fn full_volumes_stay_whole() {
+fn full_volumes_stay_consistent() {
     let fillers: [(&str, Filler); 6] = [
         ("files", files),
         ("inodes", inodes),
@@ -177,12 +176,12 @@ fn full_volumes_stay_whole() {
 }
 
 #[test]
-fn a_full_volume_of_the_least_size_of_mkfs() {
+fn a_full_volume_of_the_smallest_size() {
     let volume = Volume::real(300, "-m rmapbt=1");
     round("300 MiB", &volume, files, 1);
 }
 
-/// Free space in pieces smaller than a chunk of inodes: parts of chunks are made.
+/// Free extents smaller than an inode chunk: sparse chunks are allocated.
 #[test]
 fn inodes_in_fragmented_space() {
     for rmapbt in [0, 1] {
@@ -190,7 +189,7 @@ fn inodes_in_fragmented_space() {
         let volume = Volume::small(32, &line);
         let fs = volume.open();
         let mut all = Vec::new();
-        // Single blocks of many files, side by side; then most pairs of neighbours go, but no more.
+        // Single blocks of many files, adjacent; then most pairs of neighbours are freed, but no more.
         fill("block", |number| {
             let ino = fs.create(fs.root(), &name(number), &NewInode::file(0o644))?;
             all.push(name(number));
@@ -200,7 +199,7 @@ fn inodes_in_fragmented_space() {
         });
         for chunk in all.chunks(8) {
             for name in chunk.iter().take(6) {
-                // The names stay for longer than the data: their inodes must not be free.
+                // The names stay after the data, because their inodes must not become free.
                 let ino = fs.lookup(fs.root(), name).unwrap();
                 fs.truncate(ino, 0).unwrap();
             }
@@ -221,8 +220,8 @@ fn inodes_in_fragmented_space() {
     }
 }
 
-/// A file of thousands of extents and free space of thousands of pieces: every tree grows by
-/// levels and shrinks again.
+/// A file with thousands of extents, and thousands of free extents: every tree grows by levels and
+/// shrinks again.
 #[test]
 fn trees_of_several_levels() {
     for (line, levels) in [
@@ -234,7 +233,7 @@ fn trees_of_several_levels() {
         let free = fs.free_blocks();
         let ino = fs.create(fs.root(), b"pieces", &NewInode::file(0o644)).unwrap();
         let other = fs.create(fs.root(), b"others", &NewInode::file(0o644)).unwrap();
-        // Two files take turns, backwards, so that neither's blocks join.
+        // Two files are written alternately and backwards, so that no extents merge.
         for number in (0..12_000).rev() {
             fs.write_at(ino, number * 2048, &number.to_le_bytes()).unwrap();
             fs.write_back_file(ino).unwrap();
@@ -259,7 +258,7 @@ fn trees_of_several_levels() {
             fs.read_at(ino, number * 2048, &mut found).unwrap();
             assert_eq!(u64::from_le_bytes(found), number, "{line}: content");
         }
-        // Every second piece of free space comes from the one of the two.
+        // Every second free extent comes from one of the two files.
         fs.truncate(other, 0).unwrap();
         fs.close().unwrap();
         volume.judge(&format!("{line}: one of two cut"));
@@ -285,19 +284,13 @@ fn trees_of_several_levels() {
     }
 }
 
-fn with_journal(volume: &Volume) -> Fs {
-    let mut options = OpenOptions::default();
-    options.journal = Some(JournalOptions::default());
-    volume.open_with(options)
-}
-
-/// Blocks that were freed a moment ago are still somebody else's on the device. Whoever needs them
-/// makes that end, and gets them.
+/// Freed blocks are busy until their checkpoint is durable. An allocation that needs them forces the
+/// checkpoint, and gets them.
 #[test]
-fn freed_space_is_there_at_once() {
+fn freed_space_is_available_at_once() {
     for line in ["-d agcount=4 -m rmapbt=1", "-b size=1k -d agcount=2"] {
         let volume = Volume::small(64, line);
-        let fs = with_journal(&volume);
+        let fs = volume.open();
         let mut filled = Vec::new();
         for round in 0..4 {
             fill("file", |number| {
@@ -307,7 +300,7 @@ fn freed_space_is_there_at_once() {
             filled.push(fs.available_blocks());
             empty(&fs, fs.root());
         }
-        // What is left when nothing fits any more is about the same each time.
+        // The space that is left on the full volume is about the same each time.
         let least = filled[0] + 16;
         assert!(filled.iter().all(|left| *left <= least), "{line}: {filled:?}");
         fs.close().unwrap();
@@ -315,16 +308,15 @@ fn freed_space_is_there_at_once() {
     }
 }
 
-/// Threads fill a volume and free what they made, over and over: nobody is told that there is no
-/// space while there is much.
+/// Threads fill a volume and free their files repeatedly: no ENOSPC while much space is free.
 #[test]
-fn threads_on_a_volume_that_is_all_but_full() {
+fn threads_fill_and_free_a_nearly_full_volume() {
     for line in ["-d agcount=4 -m rmapbt=1", "-d agcount=2 -m rmapbt=0"] {
         let volume = Volume::small(64, line);
-        let fs = with_journal(&volume);
+        let fs = volume.open();
         let all = fs.available_blocks();
         let hog = fs.create(fs.root(), b"hog", &NewInode::file(0o644)).unwrap();
-        // Threads have about 3 MiB each, of which they use half at most.
+        // Each thread has about 3 MiB and uses at most half.
         let block = u64::from(fs.geo.block_size);
         let len = (all * block).saturating_sub(12 << 20);
         fs.write_at(hog, 0, &vec![1; len as usize]).unwrap();

@@ -1,8 +1,8 @@
-//! Many threads in one volume with a journal, its log small, so that the tail is pushed all the time:
-//! every operation, syncs, tickets and calls at random; on a volume that is nearly full, too.
+//! Many threads on one volume with a small log, so that the tail is pushed continuously: random
+//! operations, syncs, tickets and callbacks, also on a nearly full volume.
 //!
-//! Everything that goes to the device is held to the trace rules. Each thread has a seed of its own;
-//! `UXFS_SEED` moves them, `UXFS_COUNT` is the number of steps of each thread.
+//! All writes are checked by the trace rules. Each thread has a seed of its own; `UXFS_SEED` changes
+//! them, `UXFS_COUNT` is the number of steps of each thread.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -20,7 +20,7 @@ use crate::volume::{self, Volume, setting};
 
 const THREADS: u64 = 8;
 
-/// What may come of racing with others, or of a full volume.
+/// Errors that races or a full volume may cause.
 fn fair<T>(at: &str, result: Result<T, Error>) -> Option<T> {
     match result {
         Ok(value) => Some(value),
@@ -40,7 +40,7 @@ fn fair<T>(at: &str, result: Result<T, Error>) -> Option<T> {
     }
 }
 
-/// Calls asked for, and made.
+/// Callbacks requested, and called.
 #[derive(Default)]
 struct Calls {
     asked: AtomicU64,
@@ -136,12 +136,12 @@ impl Worker<'_> {
         };
         match fair(at, fs.write_at(ino, 0, &data)) {
             Some(_) => drop(self.files.insert(name, (ino, data))),
-            // The volume is full; what it wrote before is not checked.
+            // The volume is full; the data written before is not checked.
             None => drop(fair(at, fs.unlink(self.own, &name))),
         }
     }
 
-    /// Everything that waits, asks, or is told.
+    /// Syncs, tickets and callbacks.
     fn durability(&mut self, at: &str, file: Ino) {
         let fs = self.fs;
         match self.rng.below(8) {
@@ -167,7 +167,7 @@ impl Worker<'_> {
     }
 }
 
-/// One storm: `fill` bytes of each MiB of the volume are taken beforehand.
+/// One run: `fill` bytes of each MiB of the volume are allocated first.
 fn storm(mib: u64, line: &str, fill: u64, seed: u64, steps: u64) {
     let volume = Volume::small(mib, line);
     let mut options = OpenOptions::default();
@@ -175,7 +175,7 @@ fn storm(mib: u64, line: &str, fill: u64, seed: u64, steps: u64) {
     options.cache_bytes = if seed.is_multiple_of(2) { 1 << 20 } else { 64 << 20 };
     let mut journal = JournalOptions::default();
     journal.pipeline.size_max = 128 << 10;
-    options.journal = Some(journal);
+    options.journal = journal;
     let device: Arc<dyn BlockDev> = Arc::new(volume::device(&volume.path, OpenMode::Write));
     let ruled = Arc::new(RuledDev::new(device));
     let fs = Fs::open(Arc::<RuledDev>::clone(&ruled) as Arc<dyn BlockDev>, options).unwrap();

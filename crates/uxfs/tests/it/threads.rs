@@ -1,6 +1,6 @@
-//! Many threads at once in one volume: shared and own directories, all operations.
+//! Many threads on one volume: shared and private directories, all operations.
 //!
-//! A watchdog ends the process if they stand still for minutes.
+//! A watchdog ends the process if no thread makes progress for minutes.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -18,7 +18,7 @@ use crate::watchdog::Watchdog;
 
 const THREADS: u64 = 8;
 
-/// What may come of racing with others.
+/// Errors that races may cause.
 fn fair(at: &str, result: Result<(), Error>) {
     let fine = matches!(
         result,
@@ -38,7 +38,7 @@ fn fair(at: &str, result: Result<(), Error>) {
     }
 }
 
-/// One thread's work: its own directory, whose content it knows, and those of all.
+/// One thread's work: a private directory with known content, and the shared directories.
 struct Worker<'a> {
     fs: &'a Fs,
     rng: Rng,
@@ -58,7 +58,7 @@ impl Worker<'_> {
         self.shared[self.rng.index(self.shared.len())]
     }
 
-    /// An operation among all the others'.
+    /// An operation in a shared directory.
     fn shared_step(&mut self, at: &str) {
         let (dir, name) = (self.some_dir(), self.name());
         let (to, new_name) = (self.some_dir(), self.name());
@@ -79,7 +79,7 @@ impl Worker<'_> {
                 let value = vec![self.number as u8; self.rng.index(5000)];
                 fs.set_xattr(ino, b"trusted.k", &value, XattrMode::Any)
             }),
-            // The number of a file that others remove may come to mean another one, so these stay.
+            // The inode number of a removed file may be reused, so these files stay.
             _ => {
                 let ino = self.kept[self.rng.index(self.kept.len())];
                 let data = self.rng.bytes(20_000);
@@ -90,7 +90,7 @@ impl Worker<'_> {
         fair(at, result);
     }
 
-    /// An operation in the own directory, whose outcome is known.
+    /// An operation in the private directory, with a known outcome.
     fn own_step(&mut self, at: &str) {
         let name = self.name();
         let fail = |e: Error| -> Ino { panic!("{at}, own: {e}") };
@@ -118,16 +118,11 @@ impl Worker<'_> {
     }
 }
 
-fn storm(line: &str, cache: usize, seed: u64, steps: u64, journal: Option<JournalOptions>) {
+fn storm(line: &str, cache: usize, seed: u64, steps: u64, journal: JournalOptions) {
     let volume = Volume::small(160, line);
-    let fs = match journal {
-        Some(journal) => {
-            let mut options = OpenOptions::default();
-            options.journal = Some(journal);
-            volume.open_with(options)
-        }
-        None => volume.open_at(1_700_000_000, cache),
-    };
+    let mut options = OpenOptions::default();
+    (options.cache_bytes, options.journal) = (cache, journal);
+    let fs = volume.open_with(options);
     let shared: Vec<Ino> = (0..4)
         .map(|n| fs.create(fs.root(), format!("s{n}").as_bytes(), &NewInode::dir(0o777)).unwrap())
         .collect();
@@ -179,7 +174,7 @@ fn storm(line: &str, cache: usize, seed: u64, steps: u64, journal: Option<Journa
 }
 
 #[test]
-fn threads_do_not_stand_in_each_others_way() {
+fn threads_work_concurrently() {
     let base = setting("UXFS_SEED", 0) << 16;
     let lines = [
         "",
@@ -190,15 +185,15 @@ fn threads_do_not_stand_in_each_others_way() {
     for round in 0..setting("UXFS_ROUNDS", 1) {
         for (at, line) in lines.iter().enumerate() {
             let cache = if at % 2 == 0 { 64 << 20 } else { 1 << 16 };
-            storm(line, cache, base + 64 * round + at as u64, 1500, None);
+            storm(line, cache, base + 64 * round + at as u64, 1500, JournalOptions::default());
         }
     }
 }
 
-/// A volume of this size has the smallest log that the kernel takes. Whoever has no room in it waits,
-/// and what others wait for is not kept by who waits.
+/// A volume of this size has the smallest log that the kernel accepts. A transaction that waits for log
+/// space holds nothing that others wait for.
 #[test]
-fn the_smallest_log_is_enough() {
+fn threads_complete_with_the_smallest_log() {
     let base = setting("UXFS_SEED", 0) << 16;
     let lines = [
         "-m rmapbt=1",
@@ -211,14 +206,14 @@ fn the_smallest_log_is_enough() {
             let roll_policy = [RollPolicy::Always, RollPolicy::WhenFull, RollPolicy::AlwaysDurable]
                 [(at + round as usize) % 3];
             let journal = JournalOptions { roll_policy, ..JournalOptions::default() };
-            storm(line, 64 << 20, base + 64 * round + 16 + at as u64, 500, Some(journal));
+            storm(line, 64 << 20, base + 64 * round + 16 + at as u64, 500, journal);
         }
     }
 }
 
-/// Files that are being freed stand on common lists: many go at once, others look at them meanwhile.
+/// Unlinked inodes share lists: many files are freed concurrently while other threads read them.
 #[test]
-fn threads_free_files_at_once() {
+fn threads_free_files_concurrently() {
     let seed = setting("UXFS_SEED", 0);
     for round in 0..setting("UXFS_ROUNDS", 1) {
         let volume = Volume::small(160, "-d agcount=2");
@@ -246,7 +241,7 @@ fn threads_free_files_at_once() {
                     {
                         let gone = fs.unlink(fs.root(), name);
                         gone.unwrap_or_else(|e| panic!("round {round}, thread {number}: {e}"));
-                        // There yet, or gone with its chunk of inodes.
+                        // It still exists, or its inode chunk is freed.
                         let other = files[rng.index(files.len())].1;
                         fair("a look", fs.stat(other).map(drop));
                     }

@@ -1,4 +1,4 @@
-//! Volumes of version 4: what kernels made of them is read, and nothing is written.
+//! Volumes of version 4: volumes of kernels are read, and writing is refused.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::kernel::{ALL, age};
 use crate::listing;
 use crate::volume::{Volume, device, setting};
 
-/// What mkfs.xfs can make of version 4, each choice once at least.
+/// The mkfs.xfs options of version 4, each value at least once.
 const LINES: [&str; 5] = [
     "-m crc=0 -n ftype=0",
     "-m crc=0 -b size=512 -n ftype=1 -i attr=1,projid32bit=0 -l lazy-count=0,version=1",
@@ -47,7 +47,7 @@ fn kinds(volume: &Volume) -> BTreeSet<&'static str> {
     found
 }
 
-/// Every name is found, and its entry tells the type that the inode has.
+/// Every name is found, and its entry has the type of the inode.
 fn look_up_all(fs: &Fs, line: &str) {
     let mut todo = vec![fs.root()];
     while let Some(dir) = todo.pop() {
@@ -70,7 +70,7 @@ fn look_up_all(fs: &Fs, line: &str) {
 }
 
 #[test]
-fn what_a_kernel_made_is_read() {
+fn volumes_of_kernels_are_read() {
     let mut seen = BTreeSet::new();
     for (number, line) in LINES.into_iter().enumerate() {
         let volume = Volume::real(300, line);
@@ -85,7 +85,7 @@ fn what_a_kernel_made_is_read() {
     assert!(seen.len() >= 6, "the kernel made only {seen:?}");
 }
 
-/// Directories in node form, which need more entries than random operations make.
+/// Directories in node form, which need more entries than random operations create.
 #[test]
 fn directories_of_many_entries_are_read() {
     let volume = Volume::real(300, "-m crc=0 -b size=512 -n ftype=0");
@@ -102,8 +102,8 @@ fn directories_of_many_entries_are_read() {
     look_up_all(&fs, "node form");
 }
 
-/// Makes files of inodes that are of version 2, as today's kernels write them, such of version 1, as
-/// those of the nineties did: a short link count at another place, no project. Gives their number.
+/// Converts inodes of version 2 to version 1, as kernels of the 1990s wrote them: a short link count in
+/// another field, and no project. Returns their number.
 fn age_inodes(volume: &Volume, inode: usize) -> usize {
     let dev = device(&volume.path, OpenMode::Write);
     let mut aged = 0;

@@ -1,10 +1,9 @@
-//! Volumes to be tested: made by either mkfs, opened, judged.
+//! Test volumes: made by either mkfs, opened, judged.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use tempfile::TempDir;
-use uxfs::journal::JournalOptions;
 use uxfs::{Fs, OpenOptions, WritebackOptions, clock::Clock, mkfs};
 use uxfs_crash::RuledDev;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
@@ -23,16 +22,16 @@ pub(crate) fn setting(name: &str, default: u64) -> u64 {
 
 /// An image in a directory of its own.
 pub(crate) struct Volume {
-    /// Where it lies; gone with the volume.
+    /// The image's path; removed with the volume.
     _dir: TempDir,
     pub(crate) path: PathBuf,
-    /// Does the newer xfs_repair take the volume as it was made? On small volumes of large blocks
+    /// Does the newer xfs_repair accept the fresh volume? On small volumes with large blocks
     /// it contradicts the older release's mkfs.xfs.
     agreed: bool,
 }
 
 impl Volume {
-    /// A volume made by the library's mkfs, which may be smaller than mkfs.xfs' least.
+    /// A volume made by the library's mkfs, which may be smaller than mkfs.xfs allows.
     pub(crate) fn small(mib: u64, line: &str) -> Self {
         let volume = Self::empty();
         let mut options = mkfs::Options::default();
@@ -63,22 +62,20 @@ impl Volume {
         Self { agreed, ..self }
     }
 
-    /// Where nothing is yet.
+    /// An empty image path.
     pub(crate) fn empty() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("t.img");
         Self { _dir: dir, path, agreed: true }
     }
 
-    /// Opens it, all changes being made at second `now` of the clock.
+    /// Opens it with the clock fixed at second `now`.
     pub(crate) fn open_at(&self, now: i64, cache_bytes: usize) -> Fs {
         let mut options = OpenOptions::default();
         options.clock = Clock::Fixed(Timestamp { sec: now, nsec: 123_456_789 });
         options.seed = Some(now as u64);
         options.cache_bytes = cache_bytes;
         let writeback = setting("UXFS_WRITEBACK", 0) > 0;
-        let journal = writeback || setting("UXFS_JOURNAL", 0) > 0;
-        options.journal = journal.then(JournalOptions::default);
         options.writeback = writeback.then(WritebackOptions::default);
         self.open_with(options)
     }
@@ -90,12 +87,8 @@ impl Volume {
     pub(crate) fn open_with(&self, options: OpenOptions) -> Fs {
         let mode = if options.read_only { OpenMode::Read } else { OpenMode::Write };
         let dev: Arc<dyn BlockDev> = Arc::new(device(&self.path, mode));
-        // With a journal, what is written is held to the trace rules.
-        let dev = match options.journal {
-            Some(_) => Arc::new(RuledDev::new(dev)),
-            None => dev,
-        };
-        Fs::open(dev, options).unwrap()
+        // The trace rules check the writes.
+        Fs::open(Arc::new(RuledDev::new(dev)), options).unwrap()
     }
 
     pub(crate) fn open_read_only(&self) -> Fs {
@@ -107,7 +100,7 @@ impl Volume {
         uxfs_oracle::both_after_old_kernel(&self.path).unwrap_or_else(|f| panic!("{when}: {f}"));
     }
 
-    /// Passes if xfsprogs find nothing wrong.
+    /// Passes if xfsprogs find no damage.
     pub(crate) fn judge(&self, when: &str) {
         let judged = match self.agreed {
             true => uxfs_oracle::both(&self.path),

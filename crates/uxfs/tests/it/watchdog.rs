@@ -1,15 +1,15 @@
-//! Ends the process when a test stands still: that is a deadlock, or a walk without end.
+//! Ends the process when a test makes no progress, because of a deadlock or an endless loop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use uxfs_oracle::{Patience, Watch};
+use uxfs_oracle::{HangLimits, Watch};
 
-/// For how long nothing may move: on the clock while the process is idle, else in time of processors, of
-/// which other tests of this process take their share.
-const PATIENCE: Patience =
-    Patience { idle: Duration::from_secs(120), work: Duration::from_secs(1200) };
+/// Longest time without progress: elapsed time while the process is idle, otherwise processor time, which
+/// other tests of this process use too.
+const HANG_LIMITS: HangLimits =
+    HangLimits { idle: Duration::from_secs(120), work: Duration::from_secs(1200) };
 const LOOK: Duration = Duration::from_millis(250);
 
 #[derive(Default)]
@@ -19,7 +19,7 @@ struct State {
     over: AtomicBool,
 }
 
-/// Watches until it goes, by a panic as well.
+/// Watches until it is dropped, also by a panic.
 pub(crate) struct Watchdog(Arc<State>);
 
 impl Watchdog {
@@ -31,7 +31,7 @@ impl Watchdog {
         Self(state)
     }
 
-    /// Something has moved: step `at`.
+    /// Reports progress: step `at`.
     pub(crate) fn step(&self, at: u64) {
         self.0.at.store(at, Ordering::Relaxed);
         self.0.steps.fetch_add(1, Ordering::Relaxed);
@@ -46,7 +46,7 @@ impl Drop for Watchdog {
 
 impl State {
     fn watch(&self, what: &str) {
-        let mut watch = Watch::new(std::process::id(), PATIENCE);
+        let mut watch = Watch::new(std::process::id(), HANG_LIMITS);
         let mut last = 0;
         while !self.over.load(Ordering::Relaxed) {
             std::thread::sleep(LOOK);

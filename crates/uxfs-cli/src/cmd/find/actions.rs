@@ -22,8 +22,8 @@ impl Finder<'_> {
             Action::Print(end) => {
                 let masked = self.session.terminal && *end == b'\n';
                 let path = match masked {
-                    true => quote::masked(candidate.met.path),
-                    false => candidate.met.path.to_vec(),
+                    true => quote::masked(candidate.visited.path),
+                    false => candidate.visited.path.to_vec(),
                 };
                 self.session.print([&path[..], &[*end]].concat())?;
             }
@@ -35,14 +35,14 @@ impl Finder<'_> {
             Action::Prune => *pruned = true,
             Action::Quit => self.quit = true,
             Action::Delete => return self.delete(candidate),
-            Action::Exec(words) => return exec::run(self.session, words, candidate.met.path),
+            Action::Exec(words) => return exec::run(self.session, words, candidate.visited.path),
             Action::ExecMany(number) => {
-                self.commands[*number].add(self.session, candidate.met.path)?;
+                self.commands[*number].add(self.session, candidate.visited.path)?;
             }
             Action::Document => {
-                let (fs, stat) = (candidate.met.fs, candidate.met.stat);
+                let (fs, stat) = (candidate.visited.fs, candidate.visited.stat);
                 let mut map = Map::new();
-                json::put_bytes(&mut map, "path", candidate.met.path);
+                json::put_bytes(&mut map, "path", candidate.visited.path);
                 json::put_stat(&mut map, stat, fs.geo.block_size);
                 if tree::is_link(stat) {
                     json::put_bytes(&mut map, "target", &target(candidate)?);
@@ -57,8 +57,8 @@ impl Finder<'_> {
 
     /// Prints a line as `ls -dils` does.
     fn ls(&self, candidate: &Candidate<'_>) -> Result<()> {
-        let stat = candidate.met.stat;
-        let geo = &candidate.met.fs.geo;
+        let stat = candidate.visited.stat;
+        let geo = &candidate.visited.fs.geo;
         let name = |name: Option<&str>, id: u32| name.map_or_else(|| id.to_string(), Into::into);
         let size = match stat.mode & S_IFMT {
             S_IFCHR | S_IFBLK => format!("{:>3}, {:>3}", stat.rdev.0, stat.rdev.1),
@@ -74,7 +74,7 @@ impl Finder<'_> {
             name(users::group_name(stat.gid), stat.gid),
             Style::Locale.show(stat.mtime, self.now),
         );
-        let mut text = [line.as_bytes(), &quote::escaped(candidate.met.path)].concat();
+        let mut text = [line.as_bytes(), &quote::escaped(candidate.visited.path)].concat();
         if tree::is_link(stat) {
             text.extend_from_slice(b" -> ");
             text.extend_from_slice(&quote::escaped(&target(candidate)?));
@@ -84,7 +84,7 @@ impl Finder<'_> {
     }
 
     fn delete(&self, candidate: &Candidate<'_>) -> Result<bool> {
-        let (fs, stat) = (candidate.met.fs, candidate.met.stat);
+        let (fs, stat) = (candidate.visited.fs, candidate.visited.stat);
         let inside = candidate.inside();
         let path = crate::place::trim(&inside);
         let name = crate::place::base(path);

@@ -42,13 +42,13 @@ fn start(session: &Session, words: &[OsString]) -> Result<bool> {
 }
 
 /// A program that takes many files, and the files collected for its next run.
-pub(super) struct Many {
+pub(super) struct Batch {
     words: Vec<OsString>,
     paths: Vec<OsString>,
     bytes: usize,
 }
 
-impl Many {
+impl Batch {
     /// `words`: the program and its first arguments.
     pub(super) fn new(words: Vec<OsString>) -> Self {
         Self { words, paths: Vec::new(), bytes: 0 }

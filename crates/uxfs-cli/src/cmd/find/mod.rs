@@ -17,7 +17,7 @@ use crate::image::Images;
 use crate::json;
 use crate::place::Inside;
 use crate::session::{Failure, Result, Session};
-use crate::tree::{self, Met, Next, WalkOptions};
+use crate::tree::{self, Next, Visited, WalkOptions};
 use parse::{Expression, Parsed};
 
 /// Search for files in trees
@@ -68,7 +68,7 @@ struct Finder<'a> {
     mindepth: usize,
     maxdepth: usize,
     /// Commands of `-exec … +`, which take many files.
-    commands: Vec<exec::Many>,
+    commands: Vec<exec::Batch>,
     /// The files found, for `--json`.
     documents: Option<Vec<Value>>,
     quit: bool,
@@ -76,7 +76,7 @@ struct Finder<'a> {
 
 /// A file under test.
 struct Candidate<'a> {
-    met: Met<'a>,
+    visited: Visited<'a>,
     /// The starting point as given on the command line.
     start: &'a [u8],
     /// The starting point's path in the image.
@@ -86,7 +86,7 @@ struct Candidate<'a> {
 impl Candidate<'_> {
     /// The path relative to the starting point.
     fn below(&self) -> &[u8] {
-        let rest = self.met.path.get(self.start.len()..).unwrap_or_default();
+        let rest = self.visited.path.get(self.start.len()..).unwrap_or_default();
         rest.strip_prefix(b"/").unwrap_or(rest)
     }
 
@@ -98,12 +98,11 @@ impl Candidate<'_> {
         }
     }
 
-    /// The last name.
     fn name(&self) -> &[u8] {
-        match crate::place::base(self.met.path) {
+        match crate::place::base(self.visited.path) {
             b"" => b"/",
             // The name of an image's root is "/".
-            _ if self.met.path.ends_with(b":/") => b"/",
+            _ if self.visited.path.ends_with(b":/") => b"/",
             name => name,
         }
     }
@@ -130,7 +129,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         depth_first: settings.depth,
         mindepth: settings.mindepth,
         maxdepth: settings.maxdepth,
-        commands: settings.commands.iter().cloned().map(exec::Many::new).collect(),
+        commands: settings.commands.iter().cloned().map(exec::Batch::new).collect(),
         documents: options.json.then(Vec::new),
         quit: false,
     };
@@ -175,23 +174,23 @@ impl Finder<'_> {
         let mut on_error = |path: &[u8], error| {
             session.fail(Failure::volume(OsStr::from_bytes(path), error));
         };
-        let mut visit = |met: Met<'_>| self.visit((&start, &place.path), met);
+        let mut visit = |visited: Visited<'_>| self.visit((&start, &place.path), visited);
         let root = (start.clone(), found.stat.clone());
         tree::walk(found.fs(), root, walk_options, &mut visit, &mut on_error)
     }
 
-    fn visit(&mut self, (start, root): (&[u8], &[u8]), met: Met<'_>) -> Result<Next> {
-        let deeper = met.depth < self.maxdepth;
+    fn visit(&mut self, (start, root): (&[u8], &[u8]), visited: Visited<'_>) -> Result<Next> {
+        let deeper = visited.depth < self.maxdepth;
         let go_on = if deeper { Next::Enter } else { Next::Skip };
-        let is_dir = tree::is_dir(met.stat);
+        let is_dir = tree::is_dir(visited.stat);
         // With -depth, a directory that is entered is tested after its content.
-        if self.depth_first && is_dir && !met.leaving && deeper {
+        if self.depth_first && is_dir && !visited.leaving && deeper {
             return Ok(go_on);
         }
-        if met.depth < self.mindepth {
+        if visited.depth < self.mindepth {
             return Ok(go_on);
         }
-        let mut candidate = Candidate { met, start, root };
+        let mut candidate = Candidate { visited, start, root };
         let mut pruned = false;
         let expression = self.expression;
         self.evaluate(expression, &mut candidate, &mut pruned)?;

@@ -18,10 +18,10 @@ impl Range {
 
 /// Is the test true for the file?
 pub(super) fn holds(test: &Test, candidate: &Candidate<'_>, now: Timestamp) -> Result<bool> {
-    let stat = candidate.met.stat;
+    let stat = candidate.visited.stat;
     Ok(match test {
         Test::Name { pattern, path, fold } => {
-            let text = if *path { candidate.met.path } else { candidate.name() };
+            let text = if *path { candidate.visited.path } else { candidate.name() };
             pattern::matches(pattern, text, *fold)
         }
         Test::Target { pattern, fold } => {
@@ -47,27 +47,27 @@ pub(super) fn holds(test: &Test, candidate: &Candidate<'_>, now: Timestamp) -> R
         Test::Inum(range) => range.holds(stat.ino.0),
         Test::Age(which, range, unit) => aged(stat, *which, *range, *unit, now),
         Test::Newer(which, than) => which.of(stat) > *than,
-        Test::Regex(regex) => regex.is_match(candidate.met.path),
+        Test::Regex(regex) => regex.is_match(candidate.visited.path),
         Test::Constant(value) => *value,
     })
 }
 
 /// The target of a link; empty for other files.
 pub(super) fn target(candidate: &Candidate<'_>) -> Result<Vec<u8>> {
-    let met = &candidate.met;
-    match tree::is_link(met.stat) {
-        true => met.fs.readlink(met.stat.ino).map_err(|error| failed(candidate, error)),
+    let visited = &candidate.visited;
+    match tree::is_link(visited.stat) {
+        true => visited.fs.readlink(visited.stat.ino).map_err(|error| failed(candidate, error)),
         false => Ok(Vec::new()),
     }
 }
 
 /// A failure at the file's path.
 pub(super) fn failed(candidate: &Candidate<'_>, error: uxfs::Error) -> Failure {
-    Failure::at(candidate.met.path, error.to_string())
+    Failure::at(candidate.visited.path, error.to_string())
 }
 
 fn is_empty(candidate: &Candidate<'_>) -> Result<bool> {
-    let (fs, stat) = (candidate.met.fs, candidate.met.stat);
+    let (fs, stat) = (candidate.visited.fs, candidate.visited.stat);
     match stat.mode & S_IFMT {
         S_IFREG => Ok(stat.size == 0),
         S_IFDIR => {

@@ -107,9 +107,9 @@ fn value(
     sub: Option<u8>,
     candidate: &Candidate<'_>,
 ) -> Result<Option<(Vec<u8>, bool)>> {
-    let stat = candidate.met.stat;
-    let path = candidate.met.path;
-    let bytes = stat.blocks << candidate.met.fs.geo.block_log;
+    let stat = candidate.visited.stat;
+    let path = candidate.visited.path;
+    let bytes = stat.blocks << candidate.visited.fs.geo.block_log;
     let number = |n: u64| Ok(Some((n.to_string().into_bytes(), true)));
     let text = |text: Vec<u8>| Ok(Some((text, false)));
     match letter {
@@ -119,7 +119,7 @@ fn value(
         b'f' => text(candidate.name().to_vec()),
         b'h' => text(directory(path)),
         b'H' => text(candidate.start.to_vec()),
-        b'd' => number(candidate.met.depth as u64),
+        b'd' => number(candidate.visited.depth as u64),
         b'l' => text(target(candidate)?),
         b'y' => text(type_letter(stat.mode).to_string().into_bytes()),
         b'Y' => text(end_type(candidate).to_string().into_bytes()),
@@ -167,11 +167,11 @@ fn directory(path: &[u8]) -> Vec<u8> {
 
 /// The type of the file that a link leads to; `N` if the link dangles.
 fn end_type(candidate: &Candidate<'_>) -> char {
-    let met = &candidate.met;
-    if !tree::is_link(met.stat) {
-        return type_letter(met.stat.mode);
+    let visited = &candidate.visited;
+    if !tree::is_link(visited.stat) {
+        return type_letter(visited.stat.mode);
     }
-    match met.fs.resolve(&candidate.inside(), true).and_then(|ino| met.fs.stat(ino)) {
+    match visited.fs.resolve(&candidate.inside(), true).and_then(|ino| visited.fs.stat(ino)) {
         Ok(stat) => type_letter(stat.mode),
         Err(uxfs::Error::Loop) => 'L',
         Err(uxfs::Error::NotFound | uxfs::Error::NotDir) => 'N',

@@ -59,12 +59,11 @@ struct State {
     /// Refused requests after which the refusal ends.
     times: u64,
     /// Number of refused requests.
-    met: u64,
+    refused: u64,
     /// For each block: is it allocated?
     allocated: Vec<bool>,
 }
 
-/// A mounted host.
 pub(crate) struct Host {
     dir: PathBuf,
     backing: PathBuf,
@@ -77,7 +76,7 @@ impl Host {
         let open = OpenOptions::new().read(true).write(true).create_new(true).open(backing);
         let file = open.unwrap();
         let state =
-            State { file, refusal: None, before: 0, times: 0, met: 0, allocated: Vec::new() };
+            State { file, refusal: None, before: 0, times: 0, refused: 0, allocated: Vec::new() };
         let state = Arc::new(Mutex::new(state));
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("refusing-host".into())];
@@ -102,17 +101,17 @@ impl Host {
     /// `times` refused requests.
     pub(crate) fn refuse(&self, refusal: Refusal, before: u64, times: u64) {
         let mut state = self.state();
-        (state.refusal, state.before, state.times, state.met) = (Some(refusal), before, times, 0);
+        (state.refusal, state.before, state.times, state.refused) =
+            (Some(refusal), before, times, 0);
     }
 
-    /// Ends refusing.
-    pub(crate) fn mend(&self) {
+    pub(crate) fn stop_refusing(&self) {
         self.state().refusal = None;
     }
 
     /// Number of refused requests.
-    pub(crate) fn met(&self) -> u64 {
-        self.state().met
+    pub(crate) fn refused(&self) -> u64 {
+        self.state().refused
     }
 
     /// Truncates the file. Returns the part that it cuts off.
@@ -156,7 +155,7 @@ pub(crate) struct Cut {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        self.mend();
+        self.stop_refusing();
         // The server's thread ends with the connection.
         let _ = uxfs_fuse::mounts::unmount(&self.dir, true);
     }
@@ -175,25 +174,25 @@ impl State {
     /// Fails if every request is refused.
     fn answer(&mut self) -> io::Result<()> {
         match self.refusal {
-            Some(Refusal::Everything(error)) if self.before == 0 => self.meet(error),
+            Some(Refusal::Everything(error)) if self.before == 0 => self.refuse_with(error),
             _ => Ok(()),
         }
     }
 
-    fn meet<T>(&mut self, error: Os) -> io::Result<T> {
+    fn refuse_with<T>(&mut self, error: Os) -> io::Result<T> {
         self.count();
         Err(error.into())
     }
 
     fn count(&mut self) {
-        self.met += 1;
-        if self.met >= self.times {
+        self.refused += 1;
+        if self.refused >= self.times {
             self.refusal = None;
         }
     }
 
     /// The refusal in effect for a request that writes, flushes or allocates.
-    fn due(&mut self) -> Option<Refusal> {
+    fn current_refusal(&mut self) -> Option<Refusal> {
         if self.refusal.is_some() && self.before > 0 {
             self.before -= 1;
             return None;
@@ -202,8 +201,8 @@ impl State {
     }
 
     /// Number of bytes of a write that succeed; at least one unless the write is refused.
-    fn admit(&mut self, offset: u64, len: u64) -> io::Result<u64> {
-        let (room, error) = match self.due() {
+    fn accepted_bytes(&mut self, offset: u64, len: u64) -> io::Result<u64> {
+        let (room, error) = match self.current_refusal() {
             None | Some(Refusal::Flushing(_)) => return Ok(len),
             Some(Refusal::Writing(error) | Refusal::Everything(error)) => (0, error),
             Some(Refusal::Beyond(end, error)) => (end.saturating_sub(offset), error),
@@ -226,21 +225,21 @@ impl State {
             }
         };
         match room.min(len) {
-            0 => self.meet(error),
+            0 => self.refuse_with(error),
             taken => Ok(taken),
         }
     }
 
     fn write(&mut self, offset: u64, data: &[u8]) -> io::Result<usize> {
-        let taken = self.admit(offset, data.len() as u64)? as usize;
+        let taken = self.accepted_bytes(offset, data.len() as u64)? as usize;
         self.file.write_all_at(&data[..taken], offset)?;
         self.mark(offset, taken as u64, true);
         Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match self.due() {
-            Some(Refusal::Flushing(error) | Refusal::Everything(error)) => self.meet(error),
+        match self.current_refusal() {
+            Some(Refusal::Flushing(error) | Refusal::Everything(error)) => self.refuse_with(error),
             // The machine stays up, so the real host needs no flush.
             _ => Ok(()),
         }
@@ -252,9 +251,11 @@ impl State {
         let punches = flags.contains(FallocateFlags::PUNCH_HOLE);
         // fallocate succeeds or fails as a whole; it is never short.
         let whole = matches!(self.refusal, Some(Refusal::Half | Refusal::Nothing));
-        if !punches && !whole && self.admit(offset, len)? < len {
+        if !punches && !whole && self.accepted_bytes(offset, len)? < len {
             return match self.refusal {
-                Some(Refusal::Allocating(error) | Refusal::Beyond(_, error)) => self.meet(error),
+                Some(Refusal::Allocating(error) | Refusal::Beyond(_, error)) => {
+                    self.refuse_with(error)
+                }
                 _ => Ok(()),
             };
         }

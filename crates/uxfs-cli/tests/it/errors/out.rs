@@ -1,4 +1,4 @@
-//! A volume on a host that refuses requests, and every way to end work on the volume.
+//! A volume on a host that refuses requests, and every ending to end work on the volume.
 
 use std::fs::File;
 use std::os::unix::net::UnixDatagram;
@@ -17,11 +17,11 @@ use super::host::{Cut, Host, IMAGE, Refusal};
 use crate::fixture::{Fixture, Ran};
 
 /// Only a hang takes longer.
-const HANG: Duration = Duration::from_secs(300);
+const HANG_LIMIT: Duration = Duration::from_secs(300);
 
-/// A way to end work on a volume.
+/// A ending to end work on a volume.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
+pub(super) enum Ending {
     /// `Fs::close`.
     Close,
     /// `Fs::sync`, then drop.
@@ -38,7 +38,7 @@ pub(super) enum Way {
     Fsync,
 }
 
-impl Way {
+impl Ending {
     /// In the order of the page.
     pub(super) const ALL: [Self; 7] = [
         Self::Fsync,
@@ -51,25 +51,24 @@ impl Way {
     ];
 }
 
-/// The host's trouble, and when it begins and ends.
+/// The host's failure, and when it begins and ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    pub(super) trouble: Trouble,
+    pub(super) failure: HostFailure,
     /// Number of writes, flushes and allocations that succeed before.
     pub(super) before: u64,
-    /// The trouble ends after this many refused requests.
+    /// The failure ends after this many refused requests.
     pub(super) times: u64,
 }
 
-impl From<Trouble> for Plan {
-    fn from(trouble: Trouble) -> Self {
-        Self { trouble, before: 0, times: u64::MAX }
+impl From<HostFailure> for Plan {
+    fn from(failure: HostFailure) -> Self {
+        Self { failure, before: 0, times: u64::MAX }
     }
 }
 
-/// A failure of the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Trouble {
+pub(super) enum HostFailure {
     None,
     Refuses(Refusal),
     /// The host refuses to write to the last allocation group and after it.
@@ -93,7 +92,7 @@ pub(super) enum Found {
 
 /// The observations of a test.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct Observation {
     /// Exit code of the command; for the library 0 or 1.
     pub(super) code: i32,
     /// The command's messages, or the library's error.
@@ -110,7 +109,7 @@ pub(super) struct Seen {
     /// Is the mount gone at the end?
     pub(super) gone: bool,
     /// Number of refused requests.
-    pub(super) met: u64,
+    pub(super) refused: u64,
     /// The truncated file has grown again.
     pub(super) grew: bool,
     /// State of the acknowledged file and of the other file.
@@ -124,7 +123,7 @@ const OTHER: &str = "other";
 const LATER: &str = "later";
 
 /// A fixture with a volume on a host that can refuse requests.
-pub(super) struct Scene {
+pub(super) struct Setup {
     server: Option<Server>,
     cut: Option<Cut>,
     host: Host,
@@ -180,7 +179,7 @@ impl Server {
             }
             let ended = server.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?}: {}", server.said());
-            assert!(since.elapsed() < HANG, "the mount did not come up");
+            assert!(since.elapsed() < HANG_LIMIT, "the mount did not come up");
         };
         assert_eq!((&state[..len], server.is_mounted()), (&b"READY=1"[..], true));
         server
@@ -201,14 +200,13 @@ impl Server {
         std::fs::read_to_string(&self.words).unwrap()
     }
 
-    /// Waits for the server's end.
     fn wait(&mut self) -> (i32, String) {
         let since = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return (status.code().unwrap_or(-1), self.said());
             }
-            assert!(since.elapsed() < HANG, "the server does not end: {}", self.said());
+            assert!(since.elapsed() < HANG_LIMIT, "the server does not end: {}", self.said());
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -225,7 +223,7 @@ impl Drop for Server {
     }
 }
 
-impl Scene {
+impl Setup {
     fn new() -> Self {
         let fixture = Fixture::new();
         std::fs::create_dir(fixture.path("host")).unwrap();
@@ -239,13 +237,13 @@ impl Scene {
         Self { server: None, cut: None, host, fixture }
     }
 
-    /// A scene whose volume holds some acknowledged files.
+    /// A setup whose volume holds some acknowledged files.
     pub(super) fn with_tree() -> Self {
-        let scene = Self::new();
-        scene.fixture.sh("mkdir t; echo content >t/f; head -c 300000 /dev/urandom >t/big");
-        assert_eq!(scene.uxfs(&format!("cp {ACKNOWLEDGED} I:/{ACKNOWLEDGED}")).code, 0);
-        assert_eq!(scene.uxfs("cp -r t I:/t").code, 0);
-        scene
+        let setup = Self::new();
+        setup.fixture.sh("mkdir t; echo content >t/f; head -c 300000 /dev/urandom >t/big");
+        assert_eq!(setup.uxfs(&format!("cp {ACKNOWLEDGED} I:/{ACKNOWLEDGED}")).code, 0);
+        assert_eq!(setup.uxfs("cp -r t I:/t").code, 0);
+        setup
     }
 
     /// Runs a command line in which `I` means the image.
@@ -260,8 +258,8 @@ impl Scene {
     }
 
     /// Makes the host work again.
-    pub(super) fn mend(&mut self) {
-        self.host.mend();
+    pub(super) fn stop_refusing(&mut self) {
+        self.host.stop_refusing();
         if let Some(server) = self.server.as_mut().filter(|server| server.is_mounted()) {
             server.limit(None);
         }
@@ -309,27 +307,27 @@ impl Scene {
         (offset, format!("d{last}"))
     }
 
-    pub(super) fn trouble(&mut self, plan: Plan, last: u64) {
+    pub(super) fn failure(&mut self, plan: Plan, last: u64) {
         let refuse = |refusal| self.host.refuse(refusal, plan.before, plan.times);
-        match plan.trouble {
-            Trouble::None => {}
-            Trouble::Refuses(refusal) => refuse(refusal),
-            Trouble::Limit => refuse(Refusal::Beyond(last, Errno::FBIG)),
-            Trouble::OwnLimit => {
+        match plan.failure {
+            HostFailure::None => {}
+            HostFailure::Refuses(refusal) => refuse(refusal),
+            HostFailure::Limit => refuse(Refusal::Beyond(last, Errno::FBIG)),
+            HostFailure::OwnLimit => {
                 if let Some(server) = &self.server {
                     server.limit(Some(last));
                 }
             }
-            Trouble::Cut => self.cut = Some(self.host.cut(last)),
+            HostFailure::Cut => self.cut = Some(self.host.cut(last)),
         }
     }
 
     /// Writes the files, makes the host refuse, and ends work. Returns exit code and messages.
-    fn go(&mut self, plan: Plan, way: Way) -> (i32, String) {
+    fn go(&mut self, plan: Plan, ending: Ending) -> (i32, String) {
         let (last, dir) = self.last_group();
         let image = self.host.image();
-        match way {
-            Way::Close | Way::Drop => {
+        match ending {
+            Ending::Close | Ending::Drop => {
                 let fs = self.open(OpenMode::Write);
                 let put = |dir: Ino, name: &str, content: &[u8]| {
                     let ino = fs.create(dir, name.as_bytes(), &NewInode::file(0o644)).unwrap();
@@ -339,9 +337,9 @@ impl Scene {
                 let ino = put(fs.root(), ACKNOWLEDGED, &acknowledged());
                 fs.fsync(ino).unwrap();
                 put(fs.resolve(dir.as_bytes(), true).unwrap(), OTHER, &other());
-                self.trouble(plan, last);
-                let ended = match way {
-                    Way::Drop => fs.sync(),
+                self.failure(plan, last);
+                let ended = match ending {
+                    Ending::Drop => fs.sync(),
                     _ => fs.close(),
                 };
                 match ended {
@@ -349,7 +347,7 @@ impl Scene {
                     Err(error) => (1, error.to_string()),
                 }
             }
-            Way::Fsync | Way::Umount | Way::Term | Way::Fusermount => {
+            Ending::Fsync | Ending::Umount | Ending::Term | Ending::Fusermount => {
                 let server = Server::start(&self.fixture, &image);
                 // Use separate programs: a file that this process has open is inherited for a moment by
                 // programs that other tests start, and makes the mount busy.
@@ -358,17 +356,17 @@ impl Scene {
                 ));
                 let pid = Pid::from_child(&server.child);
                 self.server = Some(server);
-                self.trouble(plan, last);
-                match way {
-                    Way::Term => {
+                self.failure(plan, last);
+                match ending {
+                    Ending::Term => {
                         kill_process(pid, Signal::TERM).unwrap();
                         (0, String::new())
                     }
-                    Way::Umount => {
+                    Ending::Umount => {
                         let ran = self.unmount(&[env!("CARGO_BIN_EXE_uxfs"), "umount", "mnt"]);
                         (ran.code, ran.err)
                     }
-                    Way::Fsync => {
+                    Ending::Fsync => {
                         let ran = self.fixture.run(&["sync", &format!("mnt/{dir}/{OTHER}")]);
                         (ran.code, ran.err)
                     }
@@ -378,13 +376,13 @@ impl Scene {
                     }
                 }
             }
-            Way::Copy => {
+            Ending::Copy => {
                 let img = format!("host/{IMAGE}");
                 self.fixture.uxfs(&["cp", ACKNOWLEDGED, &format!("{img}:/{ACKNOWLEDGED}")]).good();
-                self.trouble(plan, last);
+                self.failure(plan, last);
                 let target = format!("{img}:/{dir}/{OTHER}");
-                let ran = match plan.trouble {
-                    Trouble::OwnLimit => {
+                let ran = match plan.failure {
+                    HostFailure::OwnLimit => {
                         let uxfs = env!("CARGO_BIN_EXE_uxfs");
                         let line =
                             format!("ulimit -f {}; exec {uxfs} cp {OTHER} {target}", last / 512);
@@ -409,7 +407,7 @@ impl Scene {
                 return ran;
             }
             std::thread::sleep(Duration::from_millis(5));
-            assert!(since.elapsed() < HANG, "always in use: {ran:?}");
+            assert!(since.elapsed() < HANG_LIMIT, "always in use: {ran:?}");
         }
     }
 
@@ -447,37 +445,37 @@ impl Scene {
         let mut blocks = content.chunks(4096).zip(wanted.chunks(4096));
         match size <= wanted.len() && blocks.all(|(have, want)| fits((have, &want[..have.len()]))) {
             true => Found::Part,
-            false => Found::Wrong(format!("{size} bytes with content that nobody wrote")),
+            false => Found::Wrong(format!("{size} bytes with content that was never written")),
         }
     }
 }
 
-/// Ends work in one way under one trouble, and returns the observations.
-pub(super) fn see(plan: impl Into<Plan>, way: Way) -> Seen {
-    let mut scene = Scene::new();
-    let (_, dir) = scene.last_group();
-    let (code, said) = scene.go(plan.into(), way);
+/// Ends work in one ending under one failure, and returns the observations.
+pub(super) fn observe(plan: impl Into<Plan>, ending: Ending) -> Observation {
+    let mut setup = Setup::new();
+    let (_, dir) = setup.last_group();
+    let (code, said) = setup.go(plan.into(), ending);
     // Wait for a mount that is ending. A mount that stays is not touched.
-    let stays = match way {
-        Way::Fsync => true,
-        Way::Umount => scene.server.as_ref().is_some_and(Server::is_mounted),
+    let stays = match ending {
+        Ending::Fsync => true,
+        Ending::Umount => setup.server.as_ref().is_some_and(Server::is_mounted),
         _ => false,
     };
-    let server = scene.server.as_mut().filter(|_| !stays).map(Server::wait);
-    let met = scene.host.met();
-    let status = scene.server.as_ref().map(|_| scene.fixture.uxfs(&["status", "mnt"]));
-    let grew = scene.cut.as_ref().is_some_and(|cut| scene.host.has_grown(cut));
-    scene.mend();
-    let later = (way == Way::Fsync).then(|| scene.later());
-    let again = stays.then(|| scene.again());
-    let gone = scene.server.as_ref().is_none_or(|server| !server.is_mounted());
-    scene.server = None;
+    let server = setup.server.as_mut().filter(|_| !stays).map(Server::wait);
+    let refused = setup.host.refused();
+    let status = setup.server.as_ref().map(|_| setup.fixture.uxfs(&["status", "mnt"]));
+    let grew = setup.cut.as_ref().is_some_and(|cut| setup.host.has_grown(cut));
+    setup.stop_refusing();
+    let later = (ending == Ending::Fsync).then(|| setup.later());
+    let again = stays.then(|| setup.again());
+    let gone = setup.server.as_ref().is_none_or(|server| !server.is_mounted());
+    setup.server = None;
     // The next open recovers the volume.
-    let after = scene.uxfs("mkdir I:/replayed");
+    let after = setup.uxfs("mkdir I:/replayed");
     assert_eq!(after.code, 0, "{after:?}");
-    let files = [scene.acknowledged(), scene.find(&format!("{dir}/{OTHER}"), &other())];
-    let later = later.map(|code| (code, scene.find(LATER, &acknowledged())));
-    let check = scene.uxfs("check I").code;
-    scene.judge();
-    Seen { code, said, server, again, later, status, gone, met, grew, files, check }
+    let files = [setup.acknowledged(), setup.find(&format!("{dir}/{OTHER}"), &other())];
+    let later = later.map(|code| (code, setup.find(LATER, &acknowledged())));
+    let check = setup.uxfs("check I").code;
+    setup.judge();
+    Observation { code, said, server, again, later, status, gone, refused, grew, files, check }
 }

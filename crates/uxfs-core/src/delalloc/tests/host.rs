@@ -265,9 +265,9 @@ fn log_writes_are_retried_and_then_shut_the_volume_down_with_their_cause() {
     v.dev.clear();
     let Volume { _dir, path, dev, fs } = v;
     fs.close().unwrap();
-    let mut no_patience = options(WritebackOptions::default());
-    no_patience.journal.as_mut().unwrap().patience = Duration::ZERO;
-    let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, no_patience).unwrap();
+    let mut no_retry = options(WritebackOptions::default());
+    no_retry.journal.host_full_timeout = Duration::ZERO;
+    let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, no_retry).unwrap();
     create(&fs, "lost").unwrap();
     fill(&dev, log..end, NOSPC);
     assert!(fs.sync().is_err());

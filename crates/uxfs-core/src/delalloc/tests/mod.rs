@@ -15,7 +15,6 @@ use uxfs_format::Ino;
 use uxfs_testkit::{Answer, FaultDev, Op, Rule};
 
 use super::WritebackOptions;
-use crate::journal::JournalOptions;
 use crate::ops::NewInode;
 use crate::{Fs, OpenOptions, SyncKind};
 
@@ -46,12 +45,7 @@ struct Volume {
 }
 
 fn options(writeback: WritebackOptions) -> OpenOptions {
-    OpenOptions {
-        seed: Some(1),
-        journal: Some(JournalOptions::default()),
-        writeback: Some(writeback),
-        ..OpenOptions::default()
-    }
+    OpenOptions { seed: Some(1), writeback: Some(writeback), ..OpenOptions::default() }
 }
 
 fn open(path: &std::path::Path, writeback: WritebackOptions) -> (Arc<FaultDev<FileDev>>, Fs) {

@@ -1,6 +1,7 @@
 //! Replays buffer items, and stamps and verifies the replayed buffers.
 
 use uxfs_disk::fault::{Fault, planted};
+use uxfs_format::bytes::Field;
 use uxfs_format::log::{BufFlags, BufItem, BufType, CHUNK, DquotItem};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{BASIC_BLOCK, Check, Daddr, Lsn, Place, crc, inode};
@@ -10,10 +11,10 @@ use crate::recovery::error::{Error, Result};
 
 /// Most bytes of a buffer.
 const BYTES_MAX: usize = 64 << 10;
-/// Bytes of a quota record in its block, and the offsets of its checksum and LSN.
+/// Bytes of a quota record in its block, the offset of its checksum, and the place of its LSN.
 const DQUOT_LEN: usize = 136;
 const DQUOT_CRC: usize = 108;
-const DQUOT_LSN: usize = 112;
+const DQUOT_LSN: Field<Lsn> = Field::at(112);
 /// "DQ".
 const DQUOT_MAGIC: [u8; 2] = [0x44, 0x51];
 /// Buffer types with a magic number of their own, which have an LSN and a checksum.
@@ -39,10 +40,6 @@ fn identify(bytes: &[u8]) -> Option<BufKind> {
     KINDS.iter().find_map(|kind| BufKind::identify(bytes, kind.kinds()))
 }
 
-fn be64(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_be_bytes(*b))
-}
-
 impl Replayer<'_> {
     /// The LSN of a buffer, if it has one that can be trusted.
     fn lsn_of(&mut self, bytes: &[u8]) -> Option<Lsn> {
@@ -52,7 +49,7 @@ impl Replayer<'_> {
         if kind != BufKind::Superblock && *uuid != self.geo.meta_uuid.0 {
             return None;
         }
-        let lsn = Lsn(be64(bytes, layout.lsn));
+        let lsn = layout.lsn(bytes);
         if lsn.0 == 0 || lsn.is_null() {
             return None;
         }
@@ -185,7 +182,7 @@ impl Replayer<'_> {
         let mut bytes = vec![0; usize::from(len) * BASIC_BLOCK];
         self.read(format.blkno, &mut bytes)?;
         let raw = &mut bytes[at..at + DQUOT_LEN];
-        let on_disk = Lsn(be64(raw, DQUOT_LSN));
+        let on_disk = DQUOT_LSN.get(raw);
         let known = raw[..2] == DQUOT_MAGIC && on_disk.0 != 0 && !on_disk.is_null();
         if known && crc::matches(raw, DQUOT_CRC) && on_disk >= lsn {
             self.report.newer += 1;
@@ -240,10 +237,8 @@ impl Replayer<'_> {
             );
         }
         if let Some(layout) = kind.layout() {
-            if let Some(field) = bytes.get_mut(layout.lsn..layout.lsn + 8)
-                && kind != BufKind::AttrRemote
-            {
-                field.copy_from_slice(&lsn.0.to_be_bytes());
+            if kind != BufKind::AttrRemote && bytes.len() >= layout.lsn + size_of::<Lsn>() {
+                layout.set_lsn(&mut bytes, lsn);
             }
             verify::stamp_checksum(&mut bytes, kind);
         }

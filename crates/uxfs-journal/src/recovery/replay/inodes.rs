@@ -1,8 +1,9 @@
 //! Replays inode items and new inode chunks.
 
-use uxfs_format::btree::{self, LONG, TreeKind};
+use uxfs_format::btree::{self, BmapNode, TreeKind};
 use uxfs_format::inode::{self, CORE_LEN, Fork, ForkFormat, InodeCore};
-use uxfs_format::log::{Icreate, InodeFields, InodeItem, LOG_CORE_LEN, core_to_disk, root_to_disk};
+use uxfs_format::log::{Icreate, InodeFields, InodeItem, LOG_CORE_LEN};
+use uxfs_format::log::{core_has_magic, core_to_disk, root_to_disk};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{AgIno, Daddr, FsBlock, Ino, Lsn, crc};
 
@@ -75,12 +76,12 @@ impl Replayer<'_> {
         let daddr = Daddr(item.blkno.0.saturating_add((at / 512) as u64));
         let mut raw = vec![0; size];
         self.read(daddr, &mut raw)?;
-        if raw[..2] != inode::MAGIC.to_be_bytes() || core[..2] != inode::MAGIC.to_le_bytes() {
+        if !inode::has_magic(&raw) || !core_has_magic(core) {
             return Err(bad("there is none on the volume, or in the log".into()));
         }
-        let on_disk = raw[inode::LSN_OFFSET..].first_chunk().map_or(0, |b| u64::from_be_bytes(*b));
-        let has_lsn = on_disk != 0 && on_disk != u64::MAX;
-        if has_lsn && on_disk > lsn.0 {
+        let on_disk = inode::LSN.get(&raw);
+        let has_lsn = on_disk.0 != 0 && !on_disk.is_null();
+        if has_lsn && on_disk > lsn {
             if crc::matches(&raw, inode::CRC_OFFSET) {
                 self.report.newer += 1;
                 return Ok(());
@@ -93,7 +94,7 @@ impl Replayer<'_> {
         let decoded = InodeCore::decode_unchecked(&raw, item.ino)?;
         let literal = size - CORE_LEN;
         if item.fields.contains(InodeFields::DEV) {
-            raw[CORE_LEN..CORE_LEN + 4].copy_from_slice(&item.rdev.to_be_bytes());
+            inode::DEV.set(&mut raw[CORE_LEN..], item.rdev);
         }
         let forks = [
             (Fork::Data, data, item.fields.contains(InodeFields::DBROOT)),
@@ -129,39 +130,33 @@ impl Replayer<'_> {
     /// Sets the owner of all blocks of the extent btree below `root` in a fork.
     fn change_owner(&mut self, lsn: Lsn, ino: Ino, root: &[u8]) -> Result<()> {
         let bad = |problem: String| Error::item(lsn, format!("inode {ino}: {problem}"));
-        let be16 = |raw: &[u8], at: usize| u16::from_be_bytes([raw[at], raw[at + 1]]);
-        let be64 = |raw: &[u8], at: usize| {
-            raw.get(at..at + 8).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_be_bytes(*b))
-        };
-        let (level, count) = (be16(root, 0), usize::from(be16(root, 2)));
-        let room = (root.len() - 4) / 16;
-        if level == 0 || usize::from(level) >= btree::MAX_LEVELS || count > room {
+        let level = btree::ROOT_LEVEL.get(root);
+        let count = usize::from(btree::ROOT_NUMRECS.get(root));
+        let node = BmapNode::root(root.len());
+        if level == 0 || usize::from(level) >= btree::MAX_LEVELS || count > node.max() {
             return Err(bad(format!("a btree root has level {level} and {count} records")));
         }
-        let start = 4 + 8 * room;
-        let mut todo: Vec<(u16, u64)> =
-            (0..count).map(|at| (level - 1, be64(root, start + 8 * at))).collect();
+        let children = node.entries(root, count);
+        let mut todo: Vec<(u16, FsBlock)> = children.map(|(_, child)| (level - 1, child)).collect();
         let mut bytes = vec![0; self.geo.block_size as usize];
         let mut left = self.geo.dblocks;
         while let Some((level, fsb)) = todo.pop() {
-            if !self.geo.fsb_valid(FsBlock(fsb), 1) || left == 0 {
+            if !self.geo.fsb_valid(fsb, 1) || left == 0 {
                 return Err(bad(format!("a btree block pointer is invalid: {fsb}")));
             }
             left -= 1;
-            let daddr = self.geo.fsb_daddr(FsBlock(fsb));
+            let daddr = self.geo.fsb_daddr(fsb);
             self.read(daddr, &mut bytes)?;
-            let count = usize::from(be16(&bytes, btree::NUMRECS_OFFSET));
-            let most = TreeKind::Bmap.max_node(bytes.len());
-            let magic = TreeKind::Bmap.magic().to_be_bytes();
-            if bytes[..4] != magic || be16(&bytes, btree::LEVEL_OFFSET) != level {
+            let count = usize::from(btree::NUMRECS.get(&bytes));
+            let known = btree::MAGIC.get(&bytes) == TreeKind::Bmap.magic();
+            if !known || btree::LEVEL.get(&bytes) != level {
                 return Err(bad(format!("no btree block of level {level} at {fsb}")));
             }
             if level > 0 {
-                let start = LONG.len + 8 * most;
-                let children = (0..count.min(most)).map(|at| be64(&bytes, start + 8 * at));
-                todo.extend(children.map(|child| (level - 1, child)));
+                let children = BmapNode::block(bytes.len()).entries(&bytes, count);
+                todo.extend(children.map(|(_, child)| (level - 1, child)));
             }
-            bytes[LONG.owner..LONG.owner + 8].copy_from_slice(&ino.0.to_be_bytes());
+            btree::BMAP_OWNER.set(&mut bytes, ino);
             verify::stamp_checksum(&mut bytes, BufKind::Btree(TreeKind::Bmap));
             self.write(daddr, &bytes)?;
         }

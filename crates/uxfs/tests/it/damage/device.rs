@@ -1,4 +1,4 @@
-//! Copies of an image in memory that share what they do not change, and copies whose calls fail.
+//! Copy-on-write copies of an image in memory, and copies that fail calls.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ pub(crate) fn copy(base: &Arc<dyn BlockDev>) -> Arc<Overlay> {
     Arc::new(Overlay::new(Arc::clone(base), usize::MAX))
 }
 
-/// `dev`, whose call number `number` of a kind fails with EIO, and all calls of the kind after it.
+/// `dev`, with EIO from call number `number` of a kind on.
 pub(crate) fn failing(dev: &Arc<Overlay>, op: Op, number: u64) -> Arc<FaultDev<Arc<Overlay>>> {
     let failing = FaultDev::new(Arc::clone(dev)).in_pieces();
     let ops: &[Op] = match op {

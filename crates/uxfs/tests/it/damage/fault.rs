@@ -1,4 +1,4 @@
-//! Devices that fail: at every read, write and flush of a short piece of work.
+//! Failing devices: at every read, write and flush of a short workload.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::device;
 use super::rich;
 use crate::edit;
 
-/// Work that reads, changes and syncs twice. `synced` tells whether a sync has failed.
+/// Work that reads, changes and syncs twice. `synced` is set if a sync has failed.
 fn work(fs: &Fs, sync_failed: &mut bool) -> Result<()> {
     let mut sync = || {
         let synced = fs.sync();
@@ -45,9 +45,7 @@ fn every_failure_of_the_device_is_an_error() {
             let state = device::copy(&image);
             let dev = device::failing(&state, call, number);
             // Without the log, a volume that was being changed is marked as needing a repair.
-            let mut options = OpenOptions::default();
-            options.journal = None;
-            let opened = Fs::open(Arc::clone(&dev) as _, options);
+            let opened = Fs::open(Arc::clone(&dev) as _, OpenOptions::unlogged());
             let mut sync_failed = false;
             if let Ok(fs) = opened {
                 let done = work(&fs, &mut sync_failed);
@@ -65,7 +63,7 @@ fn every_failure_of_the_device_is_an_error() {
             }
             std::fs::write(&path, device::bytes(&*state)).unwrap();
             match Fs::open(state, OpenOptions::default()) {
-                // What is not marked must be whole.
+                // A volume without the mark must be consistent.
                 Ok(_) => {
                     whole += 1;
                     uxfs_oracle::both(&path).unwrap_or_else(|f| panic!("{at}: {f}"));
@@ -76,7 +74,7 @@ fn every_failure_of_the_device_is_an_error() {
                 }
                 Err(e) => panic!("{at}: {e}"),
             }
-            // The first ones all, later ones in leaps.
+            // Each of the first calls, then a sample.
             number += 1 + number / 12;
         }
         println!("{call:?}: {number}, left whole {whole}, marked {marked}");

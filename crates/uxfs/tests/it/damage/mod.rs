@@ -1,5 +1,5 @@
-//! Damaged volumes and failing devices: errors, never a panic, never a walk without end, and a
-//! volume that is marked when it may be a mixture.
+//! Damaged volumes and failing devices: errors, no panic, no endless loop, and a marked volume when it
+//! may be inconsistent.
 
 pub(crate) mod device;
 mod fault;
@@ -18,7 +18,7 @@ use crate::volume::{MIB, setting};
 use crate::watchdog::Watchdog;
 use crate::{listing, names};
 
-/// A volume with every form of everything, as bytes.
+/// The bytes of a volume with every form of every structure.
 pub(crate) fn rich(line: &str, mib: u64) -> Arc<Vec<u8>> {
     let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(mib * MIB));
     let mut options = mkfs::Options::default();
@@ -40,7 +40,7 @@ pub(crate) fn rich(line: &str, mib: u64) -> Arc<Vec<u8>> {
 fn fill(fs: &Fs) -> Result<()> {
     let mut rng = Rng::new(7);
     let block = u64::from(fs.geo.block_size);
-    // Directories short, in one block, with a leaf, with nodes.
+    // Directories in shortform, block, leaf and node form.
     for (number, count) in [3, 40, 150, 1500].into_iter().enumerate() {
         let name = format!("dir{number}");
         let dir = fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o755))?;
@@ -52,7 +52,7 @@ fn fill(fs: &Fs) -> Result<()> {
         fs.symlink(dir, b"short", b"target", &NewInode::new(0))?;
         fs.symlink(dir, b"long", &[b'y'; 1000], &NewInode::new(0))?;
     }
-    // Files in few and in many pieces; holes; attributes in all forms.
+    // Files with few and many extents, holes, and attributes in all forms.
     for (number, pieces) in [0, 1, 5, 60, 900].into_iter().enumerate() {
         let file = fs.create(fs.root(), format!("f{number}").as_bytes(), &NewInode::file(0o644))?;
         for piece in 0..pieces {
@@ -71,7 +71,7 @@ fn fill(fs: &Fs) -> Result<()> {
     Ok(())
 }
 
-/// Where a structure lies and where its checksum is in it.
+/// A structure's place, and the offset of its checksum.
 struct Target {
     offset: usize,
     len: usize,
@@ -104,10 +104,10 @@ fn targets(image: &[u8], block: usize, inode: usize) -> Vec<Target> {
     found
 }
 
-/// Breaks some bytes of a structure.
+/// Overwrites some bytes of a structure.
 fn hurt(rng: &mut Rng, bytes: &mut [u8]) {
     for _ in 0..1 + rng.below(3) {
-        // The head is where most of the meaning is.
+        // The header is hit more often.
         let len = if rng.once_in(3) { bytes.len() } else { bytes.len().min(200) };
         let at = rng.index(len);
         let wide = (1 << rng.below(4)).min(bytes.len() - at);
@@ -125,7 +125,7 @@ fn hurt(rng: &mut Rng, bytes: &mut [u8]) {
     }
 }
 
-/// Everything one can do with a volume, as far as it goes.
+/// Runs all operations on a volume, as far as possible.
 fn use_it(dev: Arc<dyn BlockDev>, rng: &mut Rng) -> Result<()> {
     let mut options = OpenOptions::default();
     options.cache_bytes = 1 << 20;
@@ -141,7 +141,7 @@ fn use_it(dev: Arc<dyn BlockDev>, rng: &mut Rng) -> Result<()> {
         Err(_) => edit_root(&fs, rng),
     }
     let _ = fs.sync();
-    // Deep trees go last, as a whole.
+    // Whole trees are removed last.
     if let Ok(all) = edit::walk(&fs) {
         for found in all.iter().rev().take(400) {
             let _ = fs.unlink(found.dir, &found.name);
@@ -151,7 +151,7 @@ fn use_it(dev: Arc<dyn BlockDev>, rng: &mut Rng) -> Result<()> {
     fs.close()
 }
 
-/// Reads what can be read, one file's damage not hiding another's.
+/// Reads every file; damage of one file does not hide the others.
 fn visit_all(fs: &Fs) {
     let mut todo = vec![fs.root()];
     let mut seen = std::collections::BTreeSet::new();
@@ -192,7 +192,7 @@ fn edit_root(fs: &Fs, rng: &mut Rng) {
 }
 
 #[test]
-fn damaged_metadata_is_an_error_and_nothing_worse() {
+fn damaged_metadata_is_an_error_without_a_panic() {
     let dog = Watchdog::new("damaged metadata".into());
     let base = 1 + setting("UXFS_SEED", 0) * 1_000_000;
     let count = 300 * setting("UXFS_ROUNDS", 1);
@@ -217,7 +217,7 @@ fn damaged_metadata_is_an_error_and_nothing_worse() {
             let mut rng = Rng::new(seed);
             let dev = device::copy(&copied);
             for _ in 0..1 + rng.below(3) {
-                // As many of the rare kinds as of inodes.
+                // Rare kinds as often as inodes.
                 let some: Vec<&Target> = match rng.below(3) {
                     0 => targets.iter().collect(),
                     1 => targets.iter().filter(|t| t.len != inode || t.crc != 100).collect(),

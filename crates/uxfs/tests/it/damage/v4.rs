@@ -1,4 +1,4 @@
-//! Damage to volumes of version 4, which has no checksums to find it out.
+//! Damage to volumes of version 4, which has no checksums.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -55,7 +55,7 @@ fn use_it(dev: Arc<dyn BlockDev>) -> Result<()> {
 }
 
 #[test]
-fn damage_to_version_4_is_an_error_and_nothing_worse() {
+fn damage_to_version_4_is_an_error_without_a_panic() {
     let lines = [
         ("-m crc=0 -b size=1k -n size=4k,ftype=0", 1024, 4096, 256),
         ("-m crc=0 -i size=512", 4096, 4096, 512),

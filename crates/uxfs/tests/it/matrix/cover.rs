@@ -8,7 +8,7 @@ use uxfs_oracle::Rng;
 /// A value for each factor, by number.
 pub(super) type Row = Vec<usize>;
 
-/// How many rows are tried for each one taken.
+/// Rows tried for each row chosen.
 const TRIES: usize = 24;
 
 /// Factors, and which rows are allowed.
@@ -16,7 +16,7 @@ pub(super) struct Space<'a> {
     /// How many values each factor has.
     pub(super) sizes: Vec<usize>,
     pub(super) allowed: &'a dyn Fn(&[usize]) -> bool,
-    /// The factors that `allowed` looks at.
+    /// The factors that `allowed` depends on.
     pub(super) bound: Vec<usize>,
 }
 

@@ -1,18 +1,18 @@
 //! Every combination of features, times every operation.
 //!
-//! A volume of each combination is made, by the library's mkfs or a real one, all operations are
-//! carried out on it, and it is judged: by both releases of xfsprogs, and by the checker. Then
+//! For each combination a volume is made by the library's mkfs or a real one, all operations are run
+//! on it, and both releases of xfsprogs and the checker judge it. Then
 //! Debian's newer kernel changes it, and the library must see what the kernel sees; the library
 //! changes it again, and both kernels must see what the library sees. After each turn it is judged
 //! again.
 //!
-//! All combinations together are some hundred thousand, so those of a covering design are taken:
-//! any two values of different factors meet in some volume. `UXFS_MATRIX=3`, `4`, … has any so many
-//! values meet, `UXFS_MATRIX=full` takes all combinations; `UXFS_SEED` chooses another design.
+//! There are some hundred thousand combinations, so a covering design is used: any two values of
+//! different factors occur together in some volume. With `UXFS_MATRIX=3`, `4`, … any so many values do;
+//! `UXFS_MATRIX=full` uses all combinations; `UXFS_SEED` chooses another design.
 //!
-//! Kernels mount volumes of large blocks only in an emulated machine, which is slow. So [`LARGE`] of them
-//! take the kernels' turns, chosen by the day; all do with `UXFS_MATRIX=full` or 3 and more. The test
-//! prints the day, and `UXFS_DAY` repeats it.
+//! Kernels mount volumes with blocks larger than a page only in an emulated machine, which is slow. So
+//! only [`LARGE`] of them go through the kernels' turns, chosen by the day; all do with
+//! `UXFS_MATRIX=full` or 3 and more. The test prints the day, and `UXFS_DAY` repeats it.
 
 mod cover;
 mod features;
@@ -35,13 +35,13 @@ use crate::{edit, listing};
 use cover::Row;
 use features::{Features, space};
 
-/// Everything but free space, which the library counts without what the kernel keeps aside.
+/// Everything but free space, of which the kernel subtracts its reserve.
 const ALL: Fields = Fields::ALL.difference(Fields::SPACE);
-/// Volumes at a time: what they take of the disk, and the drives of a machine, are limited.
+/// Volumes at a time, limited by disk space and by the drives of a machine.
 const BATCH: usize = 48;
 /// Operations of the kernel on each volume.
 const KERNEL_OPS: u32 = 40;
-/// Number of volumes with blocks larger than a page that take the kernels' turns.
+/// Number of volumes with blocks larger than a page that kernels change.
 const LARGE: usize = 4;
 /// Random edits after the script, and after the kernel.
 const EDITS: u64 = 40;
@@ -53,12 +53,12 @@ struct Case {
     /// Kernels mount it.
     for_kernels: bool,
     volume: Volume,
-    /// What the library saw last.
+    /// The library's last listing.
     seen: Listing,
 }
 
 impl Case {
-    /// Makes the volume, carries out everything, and has it judged by all that is at hand.
+    /// Makes the volume, runs all operations, and runs all judges.
     fn new(features: Features, seed: u64) -> Self {
         let volume = features.volume();
         let (for_kernels, seen) = (true, Listing::default());
@@ -81,12 +81,12 @@ impl Case {
     }
 
     fn open(&self, rng: &mut Rng) -> Fs {
-        // Little memory at times, so that everything is read again and again.
+        // Sometimes a small cache, so that blocks are read repeatedly.
         let cache = [64 << 20, 1 << 20, 64 << 10][rng.index(3)];
         self.volume.open_at(1_700_000_000 + rng.below(1 << 20) as i64, cache)
     }
 
-    /// Edits at random, judges, and looks at what is there.
+    /// Runs random edits, judges, and lists the volume.
     fn edit(&mut self, when: &str) {
         let at = self.at(when);
         let mut rng = Rng::new(self.seed ^ 0xed17);
@@ -97,7 +97,7 @@ impl Case {
         self.seen = listing::list(&self.volume.open_read_only());
     }
 
-    /// Asks xfsprogs of both releases and the checker.
+    /// Runs both releases of xfsprogs and the checker.
     fn judge(&self, at: &str) -> Result<(), String> {
         uxfs_oracle::both(&self.volume.path).map_err(|f| format!("{at}: {f}"))?;
         let dev = device(&self.volume.path, OpenMode::Read);
@@ -109,7 +109,7 @@ impl Case {
         }
     }
 
-    /// Sees a kernel the same as the library?
+    /// Compares a kernel's listing with the library's.
     fn same(&self, theirs: &Listing, kernel: Kernel) -> Result<(), String> {
         let differences = self.seen.differences(theirs, ALL);
         match differences.is_empty() {
@@ -143,7 +143,7 @@ fn for_each<T: Send>(count: usize, f: impl Fn(usize) -> T + Sync) -> Vec<T> {
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A kernel lists the volumes that it can mount; each must be as the library sees it.
+/// A kernel lists the volumes that it can mount; each listing must equal the library's.
 fn compare(kernel: Kernel, cases: &[Case]) -> Vec<String> {
     let able = |case: &&Case| {
         case.for_kernels && (kernel == Kernel::Current || case.features.for_stable())
@@ -159,7 +159,7 @@ fn agree(cases: &[Case]) {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// All that the matrix does with some volumes.
+/// Runs the matrix on some volumes.
 fn batch(rows: &[(Row, bool)], base: u64) {
     let mut cases = for_each(rows.len(), |number| {
         let (row, for_kernels) = &rows[number];
@@ -194,7 +194,7 @@ fn today() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() / 86_400
 }
 
-/// Which rows take the kernels' turns: those of small blocks, and `large` others, chosen by the day.
+/// The rows that kernels change: all with small blocks, and `large` others, chosen by the day.
 fn chosen(rows: Vec<Row>, large: usize, day: u64) -> Vec<(Row, bool)> {
     println!("UXFS_DAY={day}");
     let is_large = |row: &Row| Features::new(row.clone()).number("block") > 4096;
@@ -211,9 +211,9 @@ fn chosen(rows: Vec<Row>, large: usize, day: u64) -> Vec<(Row, bool)> {
     .collect()
 }
 
-/// Each day chooses as many, and all have their day.
+/// Each day chooses the same number, and every row is chosen on some day.
 #[test]
-fn volumes_of_large_blocks_take_turns() {
+fn uxfs_and_the_kernel_alternate_with_large_blocks() {
     let rows = space().cover(2, 0);
     let is_large = |row: &Row| Features::new(row.clone()).number("block") > 4096;
     let large = rows.iter().filter(|row| is_large(row)).count();
@@ -254,9 +254,9 @@ fn every_combination_of_features_takes_every_operation() {
     }
 }
 
-/// The design covers what it says, which is counted without its own counts.
+/// The design covers all pairs, counted independently.
 #[test]
-fn any_two_values_meet() {
+fn every_pair_of_values_is_covered() {
     let space = space();
     let rows = space.cover(2, 1);
     for pair in space.choices(2) {
@@ -272,7 +272,7 @@ fn any_two_values_meet() {
     assert!(rows.len() < 60, "{} rows", rows.len());
 }
 
-/// What the matrix must not let pass, planted: a judge or a comparison says so of each.
+/// Planted faults: a judge or a comparison reports each.
 #[test]
 fn planted_faults_are_found() {
     let space = space();

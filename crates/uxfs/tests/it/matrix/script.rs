@@ -1,7 +1,7 @@
 //! The operations of the library, one after the other, through every form that directories,
 //! attributes and forks have.
 
-use uxfs::{Content, Fs, NewInode, RenameFlags, Result, SetAttr, XattrMode};
+use uxfs::{BulkWriter, Content, Error, Fs, NewInode, RenameFlags, Result, SetAttr, XattrMode};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
@@ -13,7 +13,7 @@ use crate::names;
 /// Longest value of an attribute.
 const VALUE_MAX: usize = 65536;
 
-/// What a file must hold when all is done.
+/// The expected content of a file at the end.
 pub(super) struct Expected {
     pub(super) path: Vec<u8>,
     pub(super) content: Vec<u8>,
@@ -31,7 +31,7 @@ pub(super) fn run(fs: &Fs, rng: &mut Rng) -> Result<Vec<Expected>> {
     Ok(expected)
 }
 
-/// The files hold what they should.
+/// Checks the content of the files.
 pub(super) fn verify(fs: &Fs, expected: &[Expected], at: &str) {
     for file in expected {
         let ino = fs.resolve(&file.path, false).unwrap_or_else(|e| panic!("{at}: {e}"));
@@ -42,7 +42,7 @@ pub(super) fn verify(fs: &Fs, expected: &[Expected], at: &str) {
     }
 }
 
-/// A buffer as a file: written to at the same places.
+/// The expected content, written at the same offsets.
 pub(super) struct Shadow<'a> {
     fs: &'a Fs,
     pub(super) ino: Ino,
@@ -68,13 +68,13 @@ impl<'a> Shadow<'a> {
     }
 }
 
-/// Regular files: extents in the inode and in a tree, holes, cut and grown ones, one built whole.
+/// Regular files: extents in the inode and in a tree, holes, truncated and extended files, one built whole.
 fn files(fs: &Fs, rng: &mut Rng) -> Result<Vec<Expected>> {
     let block = fs.geo.block_size as usize;
     let mut small = Shadow::create(fs, b"small")?;
     small.write(0, b"some words")?;
     small.write(5, &rng.bytes(block + 77))?;
-    // More extents than any inode has room for, half of them filled in again.
+    // More extents than any inode can hold, half of the holes then filled.
     let mut many = Shadow::create(fs, b"many extents")?;
     let count = fs.geo.inode_size as usize / 16 + 20;
     for number in (0..count).rev() {
@@ -98,15 +98,22 @@ fn files(fs: &Fs, rng: &mut Rng) -> Result<Vec<Expected>> {
     let content = Content::Data { size: segments[0].0 + segments[0].1, segments: &segments };
     let xattrs = [(b"user.a".to_vec(), b"b".to_vec())];
     let new = NewInode { attr_bytes: 30, ..NewInode::file(0o600) };
-    let (_, places) = fs.build(fs.root(), b"built", &new, &xattrs, content)?;
+    let writer = BulkWriter::start(fs, None)?;
     let mut left = &data[..];
-    for place in places {
-        let (part, rest) = left.split_at(left.len().min(place.len as usize));
-        let padded = [part, &vec![0; part.len().next_multiple_of(block) - part.len()]].concat();
-        let wrote = fs.device().write_at(place.device.unwrap(), &padded);
-        wrote.unwrap_or_else(|e| panic!("writing what was built: {e}"));
-        left = rest;
-    }
+    fs.build_with(fs.root(), b"built", &new, &xattrs, content, &mut |places| {
+        for place in places {
+            let len = place.len.min(left.len() as u64);
+            writer.stream(place.device.unwrap(), len, |buf| {
+                let (part, rest) = left.split_at(buf.len());
+                buf.copy_from_slice(part);
+                left = rest;
+                Ok::<(), Error>(())
+            })?;
+        }
+        Ok(())
+    })?;
+    fs.sync()?;
+    writer.finish().unwrap_or_else(|e| panic!("writing what was built: {e}"));
     let built = [&vec![0; 2 * block][..], &data].concat();
     let shadow = |name: &[u8], content: Vec<u8>| Expected { path: name.to_vec(), content };
     Ok(vec![
@@ -118,7 +125,7 @@ fn files(fs: &Fs, rng: &mut Rng) -> Result<Vec<Expected>> {
     ])
 }
 
-/// Entries that bring a directory into its form: short, block, leaf, node.
+/// Numbers of entries for each directory form: short, block, leaf, node.
 fn forms(fs: &Fs) -> [(&'static [u8], usize, usize); 4] {
     let dir_block = fs.geo.dir_block_size() as usize;
     [
@@ -151,7 +158,7 @@ fn directories(fs: &Fs) -> Result<()> {
                 fs.link(inodes[number % files], dir, &name)?;
             }
         }
-        // Every third goes again, and leaves room inside.
+        // Every third is removed, which leaves free space inside.
         for number in (0..count).step_by(3) {
             fs.unlink(dir, &long_name(number, len))?;
         }
@@ -177,7 +184,7 @@ fn attributes(fs: &Fs, rng: &mut Rng) -> Result<()> {
     for number in 0..8 {
         fs.set_xattr(leaf, format!("user.{number}").as_bytes(), &rng.bytes(block / 12), any)?;
     }
-    // One that kernels understand: they look into it.
+    // One that kernels interpret.
     let ping = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     fs.set_xattr(leaf, b"security.capability", &ping, any)?;
     let node = file(b"attributes, node")?;
@@ -236,7 +243,7 @@ fn kinds(fs: &Fs) -> Result<()> {
     fs.set_attr(owned, &change)
 }
 
-/// Names that move: in a directory, to another, over another file, and two that change places.
+/// Renames: in a directory, to another, over another file, and an exchange.
 fn renames(fs: &Fs) -> Result<Expected> {
     let root = fs.root();
     let (from, to) = (
@@ -262,7 +269,7 @@ fn renames(fs: &Fs) -> Result<Expected> {
     Ok(Expected { path: b"/to/at last".to_vec(), content: b"moved".to_vec() })
 }
 
-/// A tree that is made and goes again, large directories and files in it.
+/// A tree with large directories and files, created and removed.
 fn removals(fs: &Fs) -> Result<()> {
     let root = fs.root();
     let block = fs.geo.block_size as usize;

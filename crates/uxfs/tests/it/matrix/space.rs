@@ -1,12 +1,12 @@
-//! What a file takes, and with whom it shares it: `fallocate` in all its modes, shared blocks, hints of
-//! sizes, flags and projects.
+//! Allocation and sharing: `fallocate` in all its modes, shared blocks, extent size hints, flags and
+//! projects.
 
 use uxfs::{Fallocate, Fs, Fsx, NewInode, Result, Xflags};
 use uxfs_oracle::Rng;
 
 use super::script::{Expected, Shadow};
 
-/// Carries it all out; gives what files must hold.
+/// Runs all operations. Returns the expected content of the files.
 pub(super) fn run(fs: &Fs, rng: &mut Rng) -> Result<Vec<Expected>> {
     let mut files = vec![modes(fs, rng)?, hints(fs, rng)?];
     if fs.geo.has_reflink() {
@@ -45,7 +45,7 @@ fn modes(fs: &Fs, rng: &mut Rng) -> Result<Expected> {
     file.content.resize(size + 2 * block, 0);
     change(&file, Fallocate::Unshare { keep_size: true }, 0, 4 * block)?;
     file.write(size + 3, b"into what was allocated")?;
-    // Allocated behind the end, and in more pieces than an inode has room for.
+    // Allocated beyond the end, and in more extents than an inode can hold.
     let pieces = Shadow::create(fs, b"allocated, in pieces")?;
     for number in 0..fs.geo.inode_size as usize / 16 + 10 {
         change(&pieces, Fallocate::Allocate { keep_size: true }, 2 * number * block, block)?;
@@ -53,7 +53,7 @@ fn modes(fs: &Fs, rng: &mut Rng) -> Result<Expected> {
     Ok(expected(name, file))
 }
 
-/// Hints on a directory, which its files take over, and on a file; a project.
+/// Hints on a directory, which its files inherit, and on a file; a project.
 fn hints(fs: &Fs, rng: &mut Rng) -> Result<Expected> {
     let block = u64::from(fs.geo.block_size);
     let cow = if fs.geo.has_reflink() { Xflags::COWEXTSIZE } else { Xflags::empty() };
@@ -79,7 +79,7 @@ fn hints(fs: &Fs, rng: &mut Rng) -> Result<Expected> {
     Ok(expected(name, file))
 }
 
-/// Whole files and ranges shared, written to on either side, cut, and unshared.
+/// Whole files and ranges shared, written on either side, truncated, and unshared.
 fn shared(fs: &Fs, rng: &mut Rng) -> Result<Vec<Expected>> {
     let block = fs.geo.block_size as usize;
     let mut one = Shadow::create(fs, b"shared")?;
@@ -104,7 +104,7 @@ fn shared(fs: &Fs, rng: &mut Rng) -> Result<Vec<Expected>> {
     fs.fallocate(one.ino, Fallocate::Unshare { keep_size: true }, 0, 3 * block as u64)?;
     fs.fallocate(three.ino, Fallocate::PunchHole, 20 * block as u64, block as u64)?;
     three.content[20 * block..21 * block].fill(0);
-    // More shared pieces than one record tells.
+    // More shared extents than one record holds.
     let (many, other) = (Shadow::create(fs, b"pieces")?, Shadow::create(fs, b"pieces too")?);
     let count = 40;
     fs.write_at(many.ino, 0, &rng.bytes(2 * count * block))?;
@@ -118,7 +118,7 @@ fn shared(fs: &Fs, rng: &mut Rng) -> Result<Vec<Expected>> {
     Ok(names.into_iter().zip([one, two, three]).map(|(n, file)| expected(n, file)).collect())
 }
 
-/// Flags that forbid are obeyed, and taken back; others stay.
+/// Immutable and append-only flags are enforced and cleared; others stay.
 fn flags(fs: &Fs) -> Result<()> {
     let root = fs.root();
     let file = fs.create(root, b"flags", &NewInode::file(0o644))?;

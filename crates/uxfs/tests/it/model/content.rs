@@ -1,4 +1,4 @@
-//! A file's content in memory: pages that were never written are zeroes and take no room.
+//! A file's content in memory. Pages that were never written are zeroes and take no memory.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Content {
         }
     }
 
-    /// Makes bytes zeroes, as far as the file goes.
+    /// Zeroes a range, up to the end of the file.
     pub(super) fn zero(&mut self, from: u64, to: u64) {
         let to = to.min(self.size);
         let first = from / PAGE;
@@ -46,7 +46,7 @@ impl Content {
         }
     }
 
-    /// What is in a range: pieces by their offset in it.
+    /// The content of a range: pieces by their offset in it.
     pub(super) fn part(&self, from: u64, len: u64) -> Vec<(u64, Vec<u8>)> {
         let to = (from + len).min(self.size);
         let mut part = Vec::new();
@@ -59,7 +59,7 @@ impl Content {
         part
     }
 
-    /// Makes a range what is in `part`.
+    /// Sets a range to the content of `part`.
     pub(super) fn put(&mut self, at: u64, part: &[(u64, Vec<u8>)], len: u64) {
         self.zero(at, at + len);
         for (offset, bytes) in part {
@@ -68,14 +68,14 @@ impl Content {
         self.size = self.size.max(at + len);
     }
 
-    /// Takes a range out.
+    /// Removes a range.
     pub(super) fn collapse(&mut self, from: u64, len: u64) {
         let (size, behind) = (self.size, self.part(from + len, u64::MAX / 2));
         self.truncate(from);
         self.put(from, &behind, size - from - len);
     }
 
-    /// Puts a hole in.
+    /// Inserts a hole.
     pub(super) fn insert(&mut self, from: u64, len: u64) {
         let (size, behind) = (self.size, self.part(from, u64::MAX / 2));
         self.truncate(from);
@@ -99,7 +99,7 @@ impl Content {
         len
     }
 
-    /// Ranges that may hold anything but zeroes.
+    /// Ranges that may not be zero.
     pub(super) fn data(&self) -> Vec<(u64, u64)> {
         let ranges = self.pages.keys().map(|page| (page * PAGE, PAGE));
         ranges.map(|(at, len)| (at, len.min(self.size.saturating_sub(at)))).collect()

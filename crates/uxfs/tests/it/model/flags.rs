@@ -1,4 +1,4 @@
-//! Flags and hints of files: given, inherited, and what they forbid.
+//! Flags and hints of files: set, inherited, and enforced.
 
 use uxfs::{Fallocate, Fsx, NewInode, SetAttr, XattrMode, Xflags};
 use uxfs_format::inode::{S_IFDIR, S_IFMT, S_IFREG};
@@ -10,7 +10,7 @@ const EPERM: i32 = 1;
 const EINVAL: i32 = 22;
 const ENOSPC: i32 = 28;
 
-/// What a new file gets from its directory.
+/// The flags and hints that a new file inherits.
 pub(super) fn inherited(dir: &Fsx, mode: u16) -> Fsx {
     let mut fsx = Fsx::default();
     let kind = mode & S_IFMT;
@@ -55,7 +55,7 @@ impl Run {
         }
     }
 
-    /// A file that is immutable, or may only grow, refuses what it must.
+    /// An immutable or append-only file refuses the forbidden operations.
     pub(super) fn freeze(&mut self) {
         let ino = self.any();
         let node = self.tree.get(ino);
@@ -99,7 +99,7 @@ impl Run {
             refused.push(("link", self.fs().link(ino, root, b"never")));
         }
         for (what, got) in refused {
-            // A full volume may be told first.
+            // ENOSPC may be reported first.
             let errno = got.as_ref().err().map(uxfs::Error::errno);
             assert!(
                 matches!(errno, Some(EPERM | ENOSPC)),

@@ -1,7 +1,7 @@
 //! Long random sequences of operations against a model in memory.
 //!
-//! After each operation its outcome is what the model says; at each reopening all of the volume is
-//! what the model says, and xfsprogs find nothing wrong.
+//! After each operation its outcome equals the model's; at each reopening the whole volume equals the
+//! model, and xfsprogs find no damage.
 
 mod content;
 mod flags;
@@ -26,13 +26,13 @@ struct Run {
     fs: Option<Fs>,
     /// Operations carried out, for messages.
     done: u64,
-    /// How many failed for want of space.
+    /// Operations that failed with ENOSPC.
     full: u64,
-    /// Was it all but full from the start?
+    /// Was it nearly full from the start?
     crowded: bool,
 }
 
-/// How a volume is made: by the library or by mkfs.xfs, MiB, options.
+/// How a volume is made: by the library or by mkfs.xfs, size in MiB, options.
 type Make = (bool, u64, &'static str);
 
 const REAL: bool = true;
@@ -79,7 +79,7 @@ impl Run {
         run
     }
 
-    /// Where the run is, for messages.
+    /// The run's position, for messages.
     fn at(&self) -> String {
         format!("seed {} ({}), operation {}", self.seed, self.line, self.done)
     }
@@ -90,7 +90,7 @@ impl Run {
 
     fn open(&mut self) {
         self.tree.now += 1 + self.rng.below(1000) as i64;
-        // Little memory at times, so that everything is read again and again.
+        // Sometimes a small cache, so that blocks are read repeatedly.
         let cache = [64 << 20, 1 << 20, 64 << 10][self.rng.index(3)];
         self.fs = Some(self.volume.open_at(self.tree.now, cache));
     }
@@ -101,7 +101,7 @@ impl Run {
         }
     }
 
-    /// Compares all of the volume with the model, lets xfsprogs judge it, and goes on.
+    /// Compares the whole volume with the model, runs xfsprogs, and continues.
     fn check(&mut self) {
         let at = self.at();
         let fs = self.fs.as_ref().unwrap();
@@ -112,8 +112,8 @@ impl Run {
         self.tree.compare(self.fs.as_ref().unwrap(), &format!("{at}, reopened"));
     }
 
-    /// Leaves the volume so little room that it is full at times.
-    fn crowd(&mut self) {
+    /// Leaves the volume so little space that it is sometimes full.
+    fn fill_directory(&mut self) {
         self.crowded = true;
         let fs = self.fs.as_ref().unwrap();
         let room = fs.available_blocks() * u64::from(self.tree.block_size);
@@ -123,7 +123,7 @@ impl Run {
 
     fn go(&mut self, ops: u64) {
         if self.seed.is_multiple_of(2) && self.volume_is_small() {
-            self.crowd();
+            self.fill_directory();
         }
         for _ in 0..ops {
             self.step();
@@ -171,7 +171,7 @@ fn run_all(from: usize, rounds: u64, ops: u64) -> Vec<Run> {
 
 /// The kernel sees the same trees as the library.
 fn agree(kernel: Kernel, runs: &[Run]) {
-    // Larger blocks are not for every kernel, and of full groups kernels complain.
+    // Not every kernel mounts larger blocks, and kernels warn about full groups.
     let small = |run: &&Run| run.tree.block_size <= 4096 && !run.crowded;
     let some: Vec<&Run> = runs.iter().filter(small).collect();
     let images: Vec<_> = some.iter().map(|run| run.volume.path.as_path()).collect();
@@ -190,7 +190,7 @@ fn random_operations_agree_with_a_model() {
 }
 
 #[test]
-fn random_operations_agree_with_a_model_too() {
+fn random_operations_agree_with_a_model_and_the_current_kernel() {
     let runs = run_all(1, setting("UXFS_ROUNDS", 1), setting("UXFS_OPS", 1200));
     agree(Kernel::Current, &runs);
 }

@@ -1,4 +1,4 @@
-//! The operations: each chooses its arguments, foretells the outcome, and carries it out on both.
+//! The operations: each chooses its arguments, predicts the outcome, and runs on both.
 
 use uxfs::{Error, NewInode, RenameFlags, SetAttr, XattrMode};
 use uxfs_format::Ino;
@@ -57,7 +57,7 @@ impl Run {
         }
     }
 
-    /// Did it end as foretold? `false` if it failed as it should, or for want of space.
+    /// Did it end as predicted? `false` if it failed as predicted, or with ENOSPC.
     pub(super) fn same<T>(
         &mut self,
         what: &str,
@@ -104,7 +104,7 @@ impl Run {
 
     pub(super) fn dir(&mut self) -> Ino {
         let all = self.sorted(|run, ino| run.tree.is_dir(ino));
-        // Few directories get most names, so that some grow through all forms.
+        // A few directories get most names, so that they grow through all forms.
         let among = if self.rng.once_in(3) { all.len() } else { all.len().min(4) };
         all[self.rng.index(among)]
     }
@@ -119,7 +119,7 @@ impl Run {
         if all.is_empty() { None } else { Some(all[self.rng.index(all.len())]) }
     }
 
-    /// A name in a directory: mostly one that is there, or mostly one that is not.
+    /// A name in a directory: mostly an existing one, or mostly a new one.
     pub(super) fn name_in(&mut self, dir: Ino, there: bool) -> Vec<u8> {
         let count = self.tree.entries(dir).len();
         if count > 0 && there != self.rng.once_in(12) {
@@ -391,7 +391,7 @@ impl Run {
         }
     }
 
-    /// A write that found the volume full: a first part of it may be there.
+    /// A write that failed with ENOSPC: its first part may be written.
     fn wrote_some(&mut self, ino: Ino, offset: u64, data: &[u8]) {
         let Some(old) = self.tree.nodes.get(&ino) else { return };
         let Body::File(content) = &old.body else { return };
@@ -405,7 +405,7 @@ impl Run {
             assert_eq!(size, offset + same as u64, "{}: a part of a write", self.at());
         }
         if same > 0 && self.fs().stat(ino).unwrap().ctime == self.tree.stamp() {
-            // Bytes alike by chance at the seam do no harm.
+            // Equal bytes at the boundary do no harm.
             self.wrote(ino, offset, &data[..same]);
         }
     }
@@ -494,7 +494,7 @@ impl Run {
         node.crtime = change.crtime.unwrap_or(node.crtime);
     }
 
-    /// A file for attributes: few get most of them.
+    /// A file for attributes: a few files get most of them.
     fn attr_file(&mut self) -> Ino {
         let all = self.sorted(|_, _| true);
         let among = if self.rng.once_in(2) { all.len() } else { all.len().min(5) };
@@ -509,7 +509,7 @@ impl Run {
     }
 
     fn put_xattr(&mut self, ino: Ino, name: Vec<u8>, value: Vec<u8>) {
-        // Linux has user attributes on files and directories only.
+        // Linux allows user attributes on files and directories only.
         let plain = matches!(self.tree.get(ino).body, Body::File(_) | Body::Dir { .. });
         if !plain && name.starts_with(b"user.") {
             return;
@@ -556,7 +556,7 @@ impl Run {
         }
     }
 
-    /// Many operations of a kind on one file: forms grow and shrink.
+    /// Many operations of one kind on one file, so that forms grow and shrink.
     fn burst(&mut self) {
         let count = 20 + self.rng.below(200);
         match self.rng.below(6) {

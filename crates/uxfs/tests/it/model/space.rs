@@ -25,7 +25,7 @@ impl Run {
         }
     }
 
-    /// A place in a file of `size` bytes, mostly at the start of a block.
+    /// An offset in a file of `size` bytes, mostly at the start of a block.
     fn place(&mut self, size: u64) -> u64 {
         let block = u64::from(self.tree.block_size);
         let at = self.rng.below(size.min(4 << 20) + 2 * block);
@@ -61,7 +61,7 @@ impl Run {
         let what = format!("share {from:?}+{from_at} as {to:?}+{to_at}, {len}");
         if let Err(Error::NoSpace) = got {
             self.resync(to);
-            // The hint comes before the blocks.
+            // The hint must be set before blocks are allocated.
             let told = self.fs().get_fsx(to).unwrap();
             let fsx = &mut self.tree.get_mut(to).fsx;
             fsx.cowextsize = told.cowextsize;
@@ -159,7 +159,7 @@ impl Run {
         self.tree.touch(ino);
     }
 
-    /// Takes a file's content and times as they are: an operation found no space halfway.
+    /// Copies a file's content and times into the model after an operation failed midway with ENOSPC.
     fn resync(&mut self, ino: Ino) {
         let stat = self.fs().stat(ino).unwrap();
         let mut content = Content::default();

@@ -1,4 +1,4 @@
-//! The model: what a volume should hold.
+//! The model: the expected content of a volume.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -69,7 +69,7 @@ impl Tree {
         Timestamp { sec: self.now, nsec: 123_456_789 }
     }
 
-    /// A node as it is made at this moment.
+    /// A node created at this moment.
     pub(super) fn node(&self, body: Body, mode: u16) -> Node {
         let now = self.stamp();
         Node {
@@ -211,7 +211,7 @@ impl Tree {
             }
         }
         let (all, free) = fs.inode_counts();
-        // The root and the three inodes of quota and realtime; those two are there, but without name.
+        // Beside the tree there are two realtime inodes without a name.
         assert_eq!(all - free, self.nodes.len() as u64 + 2, "{at}: inodes in use");
     }
 

@@ -1,4 +1,4 @@
-//! Recovery that is itself cut off: the next one comes to the same end.
+//! Interrupted recovery: the next recovery has the same result.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use uxfs_testkit::{RecordDev, Recording};
 use super::ALL;
 use crate::listing;
 
-/// Recovers what is on a disk, and records how.
+/// Recovers a volume, and records the writes.
 fn recover(disk: &MemDev) -> (Arc<RecordDev<MemDev>>, Result<Fs, uxfs::Error>) {
     let dev = Arc::new(RecordDev::new(disk.clone()).in_pieces());
     let fs = Fs::open(Arc::<RecordDev<MemDev>>::clone(&dev), OpenOptions::default());
     (dev, fs)
 }
 
-/// Is the volume as it should be, its log clean?
+/// Checks that the volume equals the expectation and its log is clean.
 fn judge(disk: &MemDev, want: &Listing, at: &str) {
     let report = uxfs_check::check(disk, &uxfs_check::CheckOptions::default(), &|_| {}).unwrap();
     assert_eq!(report.count(uxfs_check::Severity::Error), 0, "{at}: {report}");
@@ -27,7 +27,7 @@ fn judge(disk: &MemDev, want: &Listing, at: &str) {
     listing::list(&Fs::open(Arc::new(disk.clone()), options).unwrap()).assert_same(want, ALL);
 }
 
-/// Cuts recovery of this image off, `count` times, and the recovery of what is left once more.
+/// Interrupts recovery of this image `count` times, and interrupts the next recovery again.
 pub(super) fn cut_off(path: &Path, want: &Listing, seed: u64, count: u64) {
     let below = MemDev::from_bytes(&std::fs::read(path).unwrap());
     let (whole, fs) = recover(&below);
@@ -38,7 +38,7 @@ pub(super) fn cut_off(path: &Path, want: &Listing, seed: u64, count: u64) {
     for number in 0..count {
         let at = format!("{}: seed {seed}, cut {number}", path.display());
         let mut rng = Rng::new(seed * 1000 + number);
-        // Most calls write blocks in place; the others are fewer and matter more.
+        // Most calls write blocks in place; the others are fewer and more important.
         let end = match rng.below(3) {
             0 => calls - rng.index(calls.min(12)),
             _ => 1 + rng.index(calls),

@@ -1,4 +1,4 @@
-//! Damaged logs: nothing panics, and what opens is sound.
+//! Damaged logs: no panic, and a volume that opens is sound.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use crate::volume;
 
 const BLOCK: usize = 512;
 
-/// The log of an image, as it lies on the device.
+/// The log of an image, as on the device.
 struct Raw {
     start: u64,
     blocks: u64,
-    /// Where replay begins, and how many blocks it goes through.
+    /// The block where replay begins, and the number of blocks it reads.
     tail: u64,
     live: u64,
 }
@@ -41,7 +41,7 @@ impl Raw {
         self.start + block % self.blocks * BLOCK as u64
     }
 
-    /// Gives the record that block `at` lies in a checksum that matches.
+    /// Corrects the checksum of the record that contains block `at`.
     fn reseal(&self, dev: &Overlay, at: u64) {
         for back in 0..520 {
             let start = at + self.blocks - back;
@@ -73,7 +73,7 @@ pub(super) fn damage(path: &Path, seed: u64, count: u64) {
         let resealed = number % 2 == 1;
         for _ in 0..1 + rng.below(3) {
             let block = raw.tail + rng.below(raw.live);
-            // In a record's data, most of the first bytes are what tells something.
+            // In a record's data, the first bytes matter most.
             let reach = if rng.once_in(2) { 64 } else { BLOCK as u64 };
             let at = raw.place(block) + rng.below(reach);
             let value = match rng.below(4) {
@@ -100,7 +100,7 @@ pub(super) fn damage(path: &Path, seed: u64, count: u64) {
                 let torn = fs.recovery().is_some_and(|recovery| recovery.bounds.torn.is_some());
                 drop(fs);
                 opened += 1;
-                // What a matching checksum vouches for may say anything.
+                // With a matching checksum, the content may be anything.
                 if !resealed && !torn {
                     let options = uxfs_check::CheckOptions::default();
                     let report = uxfs_check::check(&*dev, &options, &|_| {}).unwrap();

@@ -1,4 +1,4 @@
-//! Logs that a kernel left dirty, recovered: as the kernel itself recovers a copy.
+//! Dirty logs of kernels: recovery has the same result as the kernel's own recovery of a copy.
 
 mod cuts;
 mod damage;
@@ -17,7 +17,7 @@ use uxfs_oracle::{Fields, Finding, Kernel, Kind, Listing, checksum, vm};
 use crate::listing;
 use crate::volume::{self, Volume, setting};
 
-/// Everything but free space, which the kernel counts without what it keeps aside.
+/// Everything but free space, of which the kernel subtracts its reserve.
 const ALL: Fields = Fields::ALL.difference(Fields::SPACE);
 
 fn sum(path: &Path) -> u64 {
@@ -38,35 +38,37 @@ fn open(path: &Path, read_only: bool) -> Fs {
     Fs::open(dev, options).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-/// The inode that a line of `xfs_repair` speaks of.
+/// The inode that a line of `xfs_repair` names.
 fn inode_of(line: &str) -> Option<u64> {
     let (_, rest) = line.split_once("inode ")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Kernels set a remote attribute in two steps; the entry that a cut between them leaves is marked as
-/// incomplete, nobody shows it, their own recovery leaves it, and only xfs_repair minds. It would drop
-/// all the attributes of that inode, and so counts the inode's blocks and extents without them.
-fn only_half_set_attributes(finding: &Finding) -> bool {
+/// Kernels set a remote attribute in two transactions. A cut between them leaves an entry that is marked
+/// incomplete. No reader shows it, and the kernel's recovery keeps it; only xfs_repair reports it. It would
+/// drop all attributes of the inode, and so counts the inode's blocks and extents without them.
+fn only_incomplete_attributes(finding: &Finding) -> bool {
     const WORDS: [&str; 4] = [
         "is INCOMPLETE",
         "problem with attribute contents in inode",
         "bad nblocks",
         "bad anextents",
     ];
-    let half_set: BTreeSet<u64> =
+    let incomplete: BTreeSet<u64> =
         finding.lines.iter().filter(|l| l.contains(WORDS[0])).filter_map(|l| inode_of(l)).collect();
     let known = |line: &String| match inode_of(line) {
-        Some(inode) => half_set.contains(&inode) && WORDS.iter().any(|words| line.contains(words)),
+        Some(inode) => {
+            incomplete.contains(&inode) && WORDS.iter().any(|words| line.contains(words))
+        }
         None => {
             ["would clear attr fork", "exit status: 1"].iter().any(|words| line.trim() == *words)
         }
     };
-    !half_set.is_empty() && finding.lines.iter().all(known)
+    !incomplete.is_empty() && finding.lines.iter().all(known)
 }
 
 #[test]
-fn half_set_attributes_are_told_from_other_damage() {
+fn incomplete_attributes_are_distinguished_from_other_damage() {
     let finding = |lines: &[&str]| {
         let lines = lines.iter().map(|line| (*line).to_owned()).collect();
         Finding { judge: "xfs_repair -n".to_owned(), image: None, lines, kept: None }
@@ -79,18 +81,18 @@ fn half_set_attributes_are_told_from_other_damage() {
         "bad anextents 1 for inode 268768, would reset to 0",
         "exit status: 1",
     ];
-    assert!(only_half_set_attributes(&finding(&said)));
-    assert!(!only_half_set_attributes(&finding(&said[1..])), "nothing is half set");
+    assert!(only_incomplete_attributes(&finding(&said)));
+    assert!(!only_incomplete_attributes(&finding(&said[1..])), "nothing is incomplete");
     for more in ["bad nblocks 1 for inode 268769, would reset to 0", "block 0 of AG 1 is lost"] {
-        assert!(!only_half_set_attributes(&finding(&[&said[..], &[more]].concat())), "{more}");
+        assert!(!only_incomplete_attributes(&finding(&[&said[..], &[more]].concat())), "{more}");
     }
 }
 
-/// Is the volume sound? xfsprogs 6.1 do not know the newest features.
+/// Is the volume sound? xfsprogs 6.1 does not know the newest features.
 fn judge(path: &Path, newest: bool, at: &str) {
     if !newest {
         match uxfs_oracle::both_after_old_kernel(path) {
-            Err(finding) if only_half_set_attributes(&finding) => {}
+            Err(finding) if only_incomplete_attributes(&finding) => {}
             judged => judged.unwrap_or_else(|f| panic!("{at}: {f}")),
         }
     }
@@ -99,7 +101,7 @@ fn judge(path: &Path, newest: bool, at: &str) {
     assert_eq!(report.count(uxfs_check::Severity::Error), 0, "{at}: {report}");
 }
 
-/// The check of a dirty volume judges what its recovery comes to: nothing is damaged.
+/// The check of a dirty volume judges the recovered state: no damage.
 fn sound_when_replayed(path: &Path, at: &str) {
     let dev: Arc<dyn BlockDev> = Arc::new(volume::device(path, OpenMode::Read));
     let view = uxfs::replay_in_memory(&dev).unwrap_or_else(|e| panic!("{at}: {e}"));
@@ -112,7 +114,7 @@ fn sound_when_replayed(path: &Path, at: &str) {
     assert!(!report.incomplete, "{at}: {report}");
 }
 
-/// Calls this with each transaction of the volume's log; its head and tail.
+/// Calls `each` for each transaction in the volume's log. Returns head and tail.
 fn transactions(path: &Path, mut each: impl FnMut(Transaction)) -> (u32, u32) {
     let dev: Arc<dyn BlockDev> = Arc::new(volume::device(path, OpenMode::Read));
     let mut options = OpenOptions::read_only();
@@ -133,7 +135,7 @@ fn transactions(path: &Path, mut each: impl FnMut(Transaction)) -> (u32, u32) {
     (head, tail)
 }
 
-/// Head, tail and the number of items are as `xfs_logprint` tells them.
+/// Head, tail and the number of items equal those of `xfs_logprint`.
 fn compare_with_logprint(path: &Path, at: &str) {
     let program = uxfs_oracle::program("xfs_logprint", "xfsprogs");
     let out = std::process::Command::new(program).arg("-t").arg(path).output().unwrap();
@@ -145,7 +147,7 @@ fn compare_with_logprint(path: &Path, at: &str) {
         (ItemKind::Icreate, "ICR: "),
         (ItemKind::Efi, "EFI: "),
         (ItemKind::Efd, "EFD: "),
-        // This one is printed in two lines of the same beginning.
+        // This one is printed in two lines with the same beginning.
         (ItemKind::Rui, "RUI: "),
     ];
     let (head, tail) = transactions(path, |transaction| {
@@ -163,8 +165,8 @@ fn compare_with_logprint(path: &Path, at: &str) {
     }
 }
 
-/// Files to which the log owes mappings. Whoever pays them may lay the tree of the file's extents out in
-/// blocks of another number (seen: 508 and 509), and those are counted with the file's.
+/// Files with pending bmap intents. Recovery may use a different number of blocks for the extent tree
+/// (seen: 508 and 509), and the file's block count includes them.
 fn owed_mappings(path: &Path) -> BTreeSet<u64> {
     let mut owed: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     transactions(path, |transaction| {
@@ -183,7 +185,7 @@ fn owed_mappings(path: &Path) -> BTreeSet<u64> {
     owed.into_values().flatten().collect()
 }
 
-/// The listing without how many blocks these files take.
+/// The listing without the block counts of these files.
 fn without_blocks(mut listing: Listing, of: &BTreeSet<u64>) -> Listing {
     let files = listing.entries.iter_mut().filter(|entry| entry.kind == Kind::File);
     files.filter(|entry| of.contains(&entry.ino)).for_each(|entry| entry.blocks = 0);
@@ -251,8 +253,8 @@ fn round(made: Kernel, lines: &[(&str, &str)], seed: u64) {
     }
 }
 
-/// The power went in the midst of the very first record: there is nothing to replay, and the log is
-/// whole again once the volume was opened for writing.
+/// A power cut during the first record: there is nothing to replay, and the log is clean after the volume
+/// is opened for writing.
 #[test]
 fn a_first_record_that_was_torn() {
     let volume = Volume::small(64, "-b size=4k");

@@ -19,7 +19,7 @@ const FLAGS: usize = 6;
 
 /// Changes the leaf block of the only file with attributes and marks the entry of `name`
 /// incomplete. `change` gets the block and the index of the entry.
-fn half_set(volume: &Volume, name: &[u8], change: impl Fn(&mut [u8], usize)) {
+fn set_incomplete_flag(volume: &Volume, name: &[u8], change: impl Fn(&mut [u8], usize)) {
     let dev = device(&volume.path, OpenMode::Read);
     let leaves = find(&dev).into_iter().filter(|s| s.kind == Kind::Buffer(BufKind::AttrLeaf));
     let leaves: Vec<_> = leaves.collect();
@@ -66,7 +66,7 @@ fn only_a_warning(volume: &Volume) {
 #[test]
 fn an_attribute_with_an_unwritten_value_is_a_warning() {
     let volume = volume();
-    half_set(&volume, b"large", |_, _| {});
+    set_incomplete_flag(&volume, b"large", |_, _| {});
     let dev = device(&volume.path, OpenMode::Read);
     let values = find(&dev).into_iter().filter(|s| s.kind == Kind::Buffer(BufKind::AttrRemote));
     let values: Vec<u64> = values.map(|s| s.at).collect();
@@ -86,7 +86,7 @@ fn an_attribute_with_an_unwritten_value_is_a_warning() {
 #[test]
 fn an_attribute_with_unreferenced_blocks_is_a_warning() {
     let volume = volume();
-    half_set(&volume, b"large", |block, index| {
+    set_incomplete_flag(&volume, b"large", |block, index| {
         let at = leaf::Entry::decode(block, index).at;
         block[at..at + 8].fill(0);
     });
@@ -96,7 +96,7 @@ fn an_attribute_with_unreferenced_blocks_is_a_warning() {
 #[test]
 fn an_attribute_during_a_replacement_is_a_warning() {
     let volume = volume();
-    half_set(&volume, b"other", |block, index| {
+    set_incomplete_flag(&volume, b"other", |block, index| {
         let large = leaf::records(block).position(|record| record.name == b"large").unwrap();
         let name = leaf::Entry::decode(block, index).at + 9;
         block[name..name + 5].copy_from_slice(b"large");
@@ -117,7 +117,7 @@ fn an_attribute_during_a_replacement_is_a_warning() {
 #[test]
 fn unreferenced_blocks_without_an_incomplete_attribute_are_damage() {
     let volume = volume();
-    half_set(&volume, b"large", |block, index| {
+    set_incomplete_flag(&volume, b"large", |block, index| {
         block[leaf::entry_range(index).start + FLAGS] &= !AttrFlags::INCOMPLETE.bits();
         let at = leaf::Entry::decode(block, index).at;
         // The value is shorter than its blocks.

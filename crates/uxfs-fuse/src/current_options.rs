@@ -12,44 +12,44 @@ use crate::options::Options;
 
 /// The options that requests read.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hot {
+pub(crate) struct RequestOptions {
     pub(crate) atime: Atime,
     pub(crate) dir_atime: Atime,
     pub(crate) wsync: bool,
     pub(crate) sync: bool,
 }
 
-impl Hot {
+impl RequestOptions {
     fn of(options: &Options) -> Self {
         let Options { atime, dir_atime, wsync, sync, .. } = *options;
         Self { atime, dir_atime, wsync, sync }
     }
 }
 
-/// The options of a mount.
-pub(crate) struct Live {
-    hot: RwLock<Hot>,
+pub(crate) struct CurrentOptions {
+    for_requests: RwLock<RequestOptions>,
     all: RwLock<Options>,
 }
 
-impl Live {
+impl CurrentOptions {
     pub(crate) fn new(options: &Options) -> Self {
-        Self { hot: RwLock::new(Hot::of(options)), all: RwLock::new(options.clone()) }
+        Self {
+            for_requests: RwLock::new(RequestOptions::of(options)),
+            all: RwLock::new(options.clone()),
+        }
     }
 
     /// The options that requests read.
-    pub(crate) fn hot(&self) -> Hot {
-        *self.hot.read()
+    pub(crate) fn for_requests(&self) -> RequestOptions {
+        *self.for_requests.read()
     }
 
-    /// All options.
     pub(crate) fn all(&self) -> Options {
         self.all.read().clone()
     }
 
-    /// Sets the options.
     pub(crate) fn set(&self, options: Options) {
-        *self.hot.write() = Hot::of(&options);
+        *self.for_requests.write() = RequestOptions::of(&options);
         *self.all.write() = options;
     }
 }

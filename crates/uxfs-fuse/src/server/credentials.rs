@@ -15,9 +15,8 @@ const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_FOWNER: u32 = 3;
 const CAP_FSETID: u32 = 4;
 
-/// The caller of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Who {
+pub(super) struct Credentials {
     uid: u32,
     gid: u32,
     /// Thread id; 0 if it has none in this namespace.
@@ -26,7 +25,7 @@ pub(super) struct Who {
     keeps: Option<bool>,
 }
 
-impl Who {
+impl Credentials {
     pub(super) fn of(req: &Request) -> Self {
         Self { uid: req.uid(), gid: req.gid(), pid: req.pid(), keeps: None }
     }
@@ -37,7 +36,7 @@ impl Who {
     }
 
     /// The set-ID bits that a file in this state loses when its content changes.
-    pub(super) fn lost_by_change(self, stat: &Stat) -> u16 {
+    pub(super) fn set_id_bits_lost_by_write(self, stat: &Stat) -> u16 {
         let bits = stat.mode & (S_ISUID | S_ISGID);
         if bits == 0 || stat.mode & S_IFMT != S_IFREG {
             return 0;
@@ -51,18 +50,23 @@ impl Who {
     }
 
     /// The set-ID bits that a file other than a directory loses when its owner changes. The kernel
-    /// sends the same request, `to_nobody`, before a write.
+    /// sends the same request, `no_owner`, before a write.
     ///
     /// # Errors
     /// [`Error::NotPermitted`] if there are such bits and the caller may not remove them.
-    pub(super) fn lost_by_giving(self, fs: &Fs, stat: &Stat, to_nobody: bool) -> uxfs::Result<u16> {
+    pub(super) fn set_id_bits_lost_by_chown(
+        self,
+        fs: &Fs,
+        stat: &Stat,
+        no_owner: bool,
+    ) -> uxfs::Result<u16> {
         if stat.mode & (S_ISUID | S_ISGID) == 0 {
             return Ok(0);
         }
         let status = self.status();
         let lost = self.lost(stat, status.has(CAP_FSETID));
         let owns = self.uid == stat.uid || status.has(CAP_FOWNER);
-        if lost == 0 || owns || to_nobody && self.may_write(fs, stat, &status)? {
+        if lost == 0 || owns || no_owner && self.may_write(fs, stat, &status)? {
             return Ok(lost);
         }
         Err(Error::NotPermitted)
@@ -103,7 +107,7 @@ impl Who {
     }
 
     /// Does the set-group-ID bit go when this caller sets an access list?
-    pub(super) fn loses_group_by_list(self, stat: &Stat) -> bool {
+    pub(super) fn loses_setgid_by_acl(self, stat: &Stat) -> bool {
         stat.mode & S_ISGID != 0 && !self.is_in(stat.gid) && !self.status().has(CAP_FSETID)
     }
 
@@ -161,7 +165,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_proc_says() {
+    fn groups_and_capabilities_are_read_from_proc() {
         let text = "Name:\tx\nGroups:\t0 10 2000 \nCapEff:\t0000000000000010\n";
         let status = Status::parse(text);
         assert_eq!(status, Status { groups: vec![0, 10, 2000], capabilities: 16 });

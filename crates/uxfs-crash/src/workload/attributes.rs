@@ -16,7 +16,7 @@ impl Workload<'_> {
         self.renew.push(id);
         let enough = known.len() > 6 || self.rng.once_in(6);
         if let Some(name) = self.rng.pick(&known).filter(|_| enough).cloned() {
-            self.did("removexattr");
+            self.record_operation("removexattr");
             return self.fs.remove_xattr(ino, &name);
         }
         // Linux allows the first namespace for files and directories only.
@@ -25,7 +25,7 @@ impl Workload<'_> {
         let name = format!("{space}.{}", self.rng.below(9)).into_bytes();
         let most = [30, 300, 3000, 20_000][self.rng.below(4) as usize];
         let len = self.rng.below(most) as usize;
-        self.did(match len {
+        self.record_operation(match len {
             0..256 => "setxattr",
             256..2000 => "setxattr-leaf",
             _ => "setxattr-remote",
@@ -36,7 +36,7 @@ impl Workload<'_> {
 
     pub(super) fn set_attr(&mut self, step: usize) -> Result<()> {
         let Some(path) = self.any_name() else { return Ok(()) };
-        self.did("setattr");
+        self.record_operation("setattr");
         let change = SetAttr {
             permissions: Some((step % 0o777) as u16),
             uid: Some(step as u32),
@@ -48,7 +48,7 @@ impl Workload<'_> {
 
     pub(super) fn set_times(&mut self) -> Result<()> {
         let Some(path) = self.any_name() else { return Ok(()) };
-        self.did("utimes");
+        self.record_operation("utimes");
         let sec = self.rng.below(1 << 31) as i64;
         let moment = Some(Timestamp { sec, nsec: self.rng.below(1_000_000_000) as u32 });
         let change = SetAttr { atime: moment, mtime: moment, ..SetAttr::default() };
@@ -57,7 +57,7 @@ impl Workload<'_> {
 
     pub(super) fn set_fsx(&mut self) -> Result<()> {
         let Some(path) = self.any_name() else { return Ok(()) };
-        self.did("setfsx");
+        self.record_operation("setfsx");
         let ino = self.ino(&path)?;
         let mut fsx = self.fs.get_fsx(ino)?;
         let dir = self.kind(&path) == S_IFDIR;
@@ -67,13 +67,13 @@ impl Workload<'_> {
             1 => fsx.projid = self.rng.below(9) as u32,
             2 if dir => fsx.xflags.toggle(Xflags::PROJINHERIT),
             3 if self.style.hints => {
-                self.did("extsize");
+                self.record_operation("extsize");
                 let flag = if dir { Xflags::EXTSZINHERIT } else { Xflags::EXTSIZE };
                 fsx.extsize = self.rng.below(4) * block;
                 fsx.xflags.set(flag, fsx.extsize > 0);
             }
             4 if self.style.hints => {
-                self.did("cowextsize");
+                self.record_operation("cowextsize");
                 fsx.cowextsize = self.rng.below(4) * block;
                 fsx.xflags.set(Xflags::COWEXTSIZE, fsx.cowextsize > 0);
             }
@@ -83,7 +83,7 @@ impl Workload<'_> {
     }
 
     pub(super) fn set_label(&mut self) -> Result<()> {
-        self.did("label");
+        self.record_operation("label");
         let label = format!("l{}", self.rng.below(1 << 30)).into_bytes();
         self.fs.set_label(&label)?;
         self.label = label;

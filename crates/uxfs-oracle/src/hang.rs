@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 /// The longest time that a process may be idle, and that it may work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct HangLimits {
     /// Time on the clock during which it does almost nothing.
     pub idle: Duration,
     /// Processor time.
@@ -46,12 +46,12 @@ const BUSY_PERCENT: u32 = 10;
 const LOOK: Duration = Duration::from_millis(20);
 const SAMPLE: Duration = Duration::from_secs(1);
 
-impl Patience {
+impl HangLimits {
     /// Waits for the end of a child. `moved` returns a number that changes when the child makes
     /// progress. A child that hangs is not killed.
     ///
     /// # Errors
-    /// Those of the host.
+    /// An I/O error of the host.
     pub fn wait(
         self,
         child: &mut Child,
@@ -74,7 +74,7 @@ impl Patience {
 #[derive(Debug)]
 pub struct Watch {
     process: u32,
-    patience: Patience,
+    limits: HangLimits,
     /// The last sample, and the last number of `moved`.
     last: Sample,
     moved: u64,
@@ -99,15 +99,15 @@ struct Sample {
 impl Watch {
     /// Starts to watch a process.
     #[must_use]
-    pub fn new(process: u32, patience: Patience) -> Self {
+    pub fn new(process: u32, limits: HangLimits) -> Self {
         let (last, now) = (Sample::of(process), Instant::now());
-        Self { process, patience, last, moved: 0, looked: now, busy: now, worked: Duration::ZERO }
+        Self { process, limits, last, moved: 0, looked: now, busy: now, worked: Duration::ZERO }
     }
 
     /// Does it hang? `moved` returns a number that changes when the process makes progress.
     pub fn look(&mut self, moved: impl FnOnce() -> u64) -> Option<Hang> {
         let passed = self.looked.elapsed();
-        if passed < SAMPLE.min(self.patience.idle / 4) {
+        if passed < SAMPLE.min(self.limits.idle / 4) {
             return None;
         }
         let (now, moved) = (Sample::of(self.process), moved());
@@ -117,11 +117,11 @@ impl Watch {
         }
         self.worked += now.work.saturating_sub(self.last.work);
         (self.last, self.moved, self.looked) = (now, moved, Instant::now());
-        if self.worked > self.patience.work {
+        if self.worked > self.limits.work {
             return Some(Hang::Endless(self.worked));
         }
         let idle = self.busy.elapsed();
-        (idle > self.patience.idle).then_some(Hang::Idle(idle))
+        (idle > self.limits.idle).then_some(Hang::Idle(idle))
     }
 
     /// A new task begins: earlier work no longer counts.
@@ -199,9 +199,9 @@ mod tests {
         Running(command.args(["-c", script]).stdout(Stdio::null()).spawn().unwrap())
     }
 
-    fn patience(idle_ms: u64, work_ms: u64) -> Patience {
+    fn limits(idle_ms: u64, work_ms: u64) -> HangLimits {
         let [idle, work] = [idle_ms, work_ms].map(Duration::from_millis);
-        Patience { idle, work }
+        HangLimits { idle, work }
     }
 
     const LONG: u64 = 3_600_000;
@@ -209,30 +209,30 @@ mod tests {
     #[test]
     fn a_process_that_sleeps_for_ever_hangs() {
         let mut child = shell("exec sleep 36000");
-        let end = patience(1000, LONG).wait(&mut child.0, || 0).unwrap();
+        let end = limits(1000, LONG).wait(&mut child.0, || 0).unwrap();
         assert!(matches!(end, Err(Hang::Idle(_))), "{end:?}");
     }
 
     #[test]
-    fn a_process_that_computes_does_not() {
+    fn a_process_that_computes_does_not_hang() {
         // It works for far longer than it may be idle; on a busy machine it also waits for processors.
         let mut child = shell("i=0; while [ $i -lt 3000000 ]; do i=$((i + 1)); done; exit 3");
-        let patience = patience(1000, LONG);
-        let end = patience.wait(&mut child.0, || 0).unwrap();
+        let limits = limits(1000, LONG);
+        let end = limits.wait(&mut child.0, || 0).unwrap();
         assert_eq!(end.map(|status| status.code()), Ok(Some(3)));
     }
 
     #[test]
-    fn a_process_that_computes_for_ever_does() {
+    fn a_process_that_computes_for_ever_hangs() {
         let mut child = shell("while :; do :; done");
-        let end = patience(LONG, 500).wait(&mut child.0, || 0).unwrap();
+        let end = limits(LONG, 500).wait(&mut child.0, || 0).unwrap();
         assert!(matches!(end, Err(Hang::Endless(_))), "{end:?}");
     }
 
     #[test]
-    fn a_process_whose_child_computes_for_ever_does() {
+    fn a_process_whose_child_computes_for_ever_hangs() {
         let mut child = shell("(while :; do :; done) & echo $!; wait");
-        let end = patience(LONG, 500).wait(&mut child.0, || 0).unwrap();
+        let end = limits(LONG, 500).wait(&mut child.0, || 0).unwrap();
         assert!(matches!(end, Err(Hang::Endless(_))), "{end:?}");
         // The shell's child has to be killed as well.
         let mut pkill = Command::new("pkill");
@@ -240,10 +240,10 @@ mod tests {
     }
 
     #[test]
-    fn a_process_that_sleeps_and_gets_on_does_not() {
+    fn a_process_that_sleeps_and_makes_progress_does_not_hang() {
         let mut child = shell("sleep 4");
         let mut looks = 0;
-        let end = patience(1000, LONG).wait(&mut child.0, || {
+        let end = limits(1000, LONG).wait(&mut child.0, || {
             looks += 1;
             looks
         });
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_for_a_processor_or_a_disk_is_busy() {
+    fn a_process_that_waits_for_a_processor_or_disk_is_busy() {
         let second = Duration::from_secs(1);
         let before = Sample::default();
         let busy = |now: Sample| now.busier_than(&before, second);

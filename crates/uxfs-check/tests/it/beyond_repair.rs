@@ -170,7 +170,7 @@ fn quota_records_with_wrong_usage_are_reported() {
     change_one(&volume, &of_a_user, (55, &[9]));
     let report = found(&volume, code::QUOTA_USAGE);
     assert!(report.to_string().contains("user 1003"), "{report}");
-    // A file gets another owner, who has a record.
+    // A file gets another owner, which has a quota record.
     let volume = accounted("");
     let of_a_file = |_: &Structure, raw: &[u8]| {
         raw[..4] == [b'I', b'N', 0x81, 0xa4] && raw[8..12] == 1003u32.to_be_bytes()

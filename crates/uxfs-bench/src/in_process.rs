@@ -14,10 +14,9 @@ use crate::host::Scratch;
 use crate::traffic::Traffic;
 use crate::{BenchError, Result};
 
-/// The volume.
-pub(crate) struct Own {
+pub(crate) struct InProcess {
     pub(crate) fs: Arc<Fs>,
-    service: LogWorker,
+    log_worker: LogWorker,
     dev: Arc<CountDev<FileDev>>,
     image: PathBuf,
 }
@@ -30,7 +29,7 @@ pub(crate) fn journal(mut options: JournalOptions, word: &str) -> Result<Journal
     Ok(options)
 }
 
-impl Own {
+impl InProcess {
     /// Makes a volume with the options of the kernel's ([`crate::kernel::Mounted::new`]). Data is
     /// written at once, or stays in memory as `data` says.
     pub(crate) fn new(
@@ -44,22 +43,22 @@ impl Own {
             .map_err(|e| BenchError::new(image.display().to_string(), e))?;
         let dev = Arc::new(CountDev::new(dev));
         let made = |e: mkfs::MkfsError| BenchError::new("mkfs", e);
-        let mut shape = mkfs::Options::default();
-        shape.apply('l', "size=128m").map_err(made)?;
-        shape.apply('d', "agcount=16").map_err(made)?;
-        let layout = mkfs::Layout::new(&shape, size).map_err(made)?;
+        let mut mkfs_options = mkfs::Options::default();
+        mkfs_options.apply('l', "size=128m").map_err(made)?;
+        mkfs_options.apply('d', "agcount=16").map_err(made)?;
+        let layout = mkfs::Layout::new(&mkfs_options, size).map_err(made)?;
         mkfs::write(&layout, &*dev, &mkfs::WriteOptions::default()).map_err(made)?;
         let mut options = OpenOptions::default();
-        options.journal = Some(journal);
+        options.journal = journal;
         options.writeback = data;
         let device: Arc<dyn uxfs::disk::BlockDev> = Arc::clone(&dev) as _;
         let failed = |e: uxfs::Error| BenchError::new("opening", e);
         let fs = Arc::new(Fs::open(device, options).map_err(failed)?);
         let log = fs.geo.fsb_daddr(fs.geo.log_start).bytes();
         dev.watch(log..log + u64::from(fs.geo.log_blocks) * u64::from(fs.geo.block_size));
-        // The kernel has threads of its own for the log, too.
-        let service = LogWorker::start(&fs, LogWorkOptions::default()).map_err(failed)?;
-        Ok(Self { fs, service, dev, image })
+        // The kernel also has threads for the log.
+        let log_worker = LogWorker::start(&fs, LogWorkOptions::default()).map_err(failed)?;
+        Ok(Self { fs, log_worker, dev, image })
     }
 
     /// The traffic to the device so far. Log writes count from the open.
@@ -76,7 +75,7 @@ impl Own {
 
     /// Closes the volume and removes its image.
     pub(crate) fn done(self) -> Result<()> {
-        drop(self.service);
+        drop(self.log_worker);
         let fs = Arc::into_inner(self.fs)
             .ok_or_else(|| BenchError::new("closing", "the volume is still in use"))?;
         fs.close().map_err(|e| BenchError::new("closing", e))?;

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use uxfs_bench::fs_mark::file_name;
 use uxfs_testkit::Rng;
 
-use super::volume::{After, Dir, Made, Volume};
+use super::volume::{Dir, NewFile, SyncMode, Volume};
 use crate::experiments::recorded::{recording, title};
 use crate::experiments::tar_star::tree;
 use crate::plan::{Found, How};
@@ -24,55 +24,52 @@ const FILES: u32 = 3_000;
 /// Bytes of a file that is synced.
 const DURABLE: usize = 4096;
 
-/// A variant of a workload.
 #[derive(Clone, Debug)]
 pub(super) struct Variant {
     pub(super) group: String,
-    after: After,
+    sync: SyncMode,
     threads: u32,
     files: u32,
     pub(super) barrier: bool,
 }
 
 impl Variant {
-    fn extract(group: &str, after: After, barrier: bool) -> Self {
-        Self { group: group.into(), after, threads: 1, files: FILES, barrier }
+    fn extract(group: &str, sync: SyncMode, barrier: bool) -> Self {
+        Self { group: group.into(), sync, threads: 1, files: FILES, barrier }
     }
 
     /// Does the variant need tickets, which only uxfs has?
     pub(super) fn tickets(&self) -> bool {
-        self.after == After::Ticket
+        self.sync == SyncMode::Ticket
     }
 
     /// The durability that the calls promise on a correct file system.
     pub(super) fn promise(&self) -> &'static str {
-        match (self.after, self.barrier) {
-            (After::Nothing, _) => "memory, until the kernel writes it back",
+        match (self.sync, self.barrier) {
+            (SyncMode::Nothing, _) => "memory, until the kernel writes it back",
             (_, false) => "a volatile cache, as mounted without barriers",
-            (After::End, _) => "stable storage, as syncfs promises",
-            (After::Each | After::Ticket, _) => "stable storage, as fsync promises",
+            (SyncMode::End, _) => "stable storage, as syncfs promises",
+            (SyncMode::Each | SyncMode::Ticket, _) => "stable storage, as fsync promises",
         }
     }
 }
 
-/// A workload.
-pub(super) struct Work {
+pub(super) struct Workload {
     pub(super) name: &'static str,
     pub(super) title: String,
     pub(super) about: &'static str,
     /// A note about the input, if one was named.
     pub(super) note: Option<String>,
-    what: What,
+    input: Input,
 }
 
-/// The kind of work.
-enum What {
+enum Input {
     Files,
     Tree(Tree),
     Recorded(Recording),
 }
 
-impl Work {
+impl Workload {
     /// The work of this name, if there is one.
     ///
     /// # Errors
@@ -88,12 +85,12 @@ impl Work {
                 Self {
                     name: if name == "git" { "git" } else { "compile" },
                     title: title(name, how, &what),
-                    about: "What programs did to a tree was recorded call by call, and is played again \
+                    about: "Input programs did to a tree was recorded call by call, and is played again \
                             by one thread without their work between; then everything is synced. \
                             Reads of what was read or written before are left to the page cache, and \
                             are not done by uxfs in this process, which has none.",
                     note: played(&what),
-                    what: What::Recorded(what),
+                    input: Input::Recorded(what),
                 }
             }
             "fs-mark" => Self {
@@ -102,7 +99,7 @@ impl Work {
                 about: "Threads make files, each in a directory of its own: empty and not synced \
                         (-S 0 -s 0), or of 4 KiB and synced before the next is made (-S 1 -s 4096).",
                 note: None,
-                what: What::Files,
+                input: Input::Files,
             },
             "tar-star" => {
                 let (tree, archive) = tree(how, FILES)?;
@@ -113,7 +110,7 @@ impl Work {
                         of the whole file system at the end, and with an fsync of each file before \
                         the next; and by uxfs with an fsync of each that is waited for at the end.",
                     note: archive,
-                    what: What::Tree(tree),
+                    input: Input::Tree(tree),
                 }
             }
             "barriers" => Self {
@@ -123,7 +120,7 @@ impl Work {
                 about: "A tree as of a kernel's sources is extracted and synced at the end. ext4 and \
                         btrfs can still be mounted without barriers, XFS since Linux 4.19 not.",
                 note: None,
-                what: What::Tree(Tree::new("linux-2.6.32", FILES, 2012)),
+                input: Input::Tree(Tree::new("linux-2.6.32", FILES, 2012)),
             },
             _ => return Ok(None),
         }))
@@ -131,38 +128,38 @@ impl Work {
 
     /// Is the figure files per second?
     pub(super) fn rated(&self) -> bool {
-        matches!(self.what, What::Files)
+        matches!(self.input, Input::Files)
     }
 
     pub(super) fn variants(&self) -> Vec<Variant> {
         match self.name {
             "fs-mark" => {
-                let variant = |threads: u32, after, files| {
-                    let what = match after {
-                        After::Nothing => "not synced",
+                let variant = |threads: u32, sync, files| {
+                    let what = match sync {
+                        SyncMode::Nothing => "not synced",
                         _ => "4 KiB, fsync each",
                     };
                     let many = if threads == 1 { "" } else { "s" };
                     let group = format!("{threads} thread{many}, {what}");
-                    Variant { group, after, threads, files, barrier: true }
+                    Variant { group, sync, threads, files, barrier: true }
                 };
                 let mut all: Vec<Variant> = Vec::new();
-                all.extend([1, 4, 8].map(|n| variant(n, After::Nothing, 24_000 / n)));
-                all.extend([1, 8, 32].map(|n| variant(n, After::Each, 960 / n.min(8))));
+                all.extend([1, 4, 8].map(|n| variant(n, SyncMode::Nothing, 24_000 / n)));
+                all.extend([1, 8, 32].map(|n| variant(n, SyncMode::Each, 960 / n.min(8))));
                 all
             }
             "tar-star" => vec![
-                Variant::extract("no sync", After::Nothing, true),
-                Variant::extract(END, After::End, true),
-                Variant::extract("fsync each (star)", After::Each, true),
-                Variant::extract(TICKETS, After::Ticket, true),
+                Variant::extract("no sync", SyncMode::Nothing, true),
+                Variant::extract(END, SyncMode::End, true),
+                Variant::extract("fsync each (star)", SyncMode::Each, true),
+                Variant::extract(TICKETS, SyncMode::Ticket, true),
             ],
             "git" | "compile" => {
-                vec![Variant::extract("one thread, synced at its end", After::End, true)]
+                vec![Variant::extract("one thread, synced at its end", SyncMode::End, true)]
             }
             _ => vec![
-                Variant::extract("barrier", After::End, true),
-                Variant::extract("nobarrier", After::End, false),
+                Variant::extract("barrier", SyncMode::End, true),
+                Variant::extract("nobarrier", SyncMode::End, false),
             ],
         }
     }
@@ -171,15 +168,15 @@ impl Work {
     /// volume's clock.
     pub(super) fn run(&self, volume: &Volume, variant: &Variant, seed: u64) -> Result<Found> {
         let since = Instant::now();
-        match &self.what {
-            What::Tree(tree) => extract(volume, variant, tree, since),
-            What::Recorded(recording) => replay(volume, recording, since),
-            What::Files => fs_mark(volume, variant, seed, since),
+        match &self.input {
+            Input::Tree(tree) => extract(volume, variant, tree, since),
+            Input::Recorded(recording) => replay(volume, recording, since),
+            Input::Files => fs_mark(volume, variant, seed, since),
         }
     }
 }
 
-fn took(found: &mut Found, mut latencies: Vec<u64>) {
+fn set_percentiles(found: &mut Found, mut latencies: Vec<u64>) {
     latencies.sort_unstable();
     for (key, percent) in [("p50_ms", 50), ("p99_ms", 99)] {
         let at = (latencies.len() * percent).div_ceil(100).max(1) - 1;
@@ -189,7 +186,7 @@ fn took(found: &mut Found, mut latencies: Vec<u64>) {
     }
 }
 
-fn span(found: &mut Found, begun: u64, ended: u64) -> f64 {
+fn set_span(found: &mut Found, begun: u64, ended: u64) -> f64 {
     found.set("begun", begun as f64);
     found.set("ended", ended as f64);
     ended.saturating_sub(begun).max(1) as f64 / 1e9
@@ -198,7 +195,7 @@ fn span(found: &mut Found, begun: u64, ended: u64) -> f64 {
 fn extract(volume: &Volume, variant: &Variant, tree: &Tree, since: Instant) -> Result<Found> {
     let now = || volume.now(since);
     let begun = now();
-    let (mut dirs, mut owed, mut latencies): (Vec<Dir>, _, _) =
+    let (mut dirs, mut pending, mut latencies): (Vec<Dir>, _, _) =
         (Vec::new(), Vec::new(), Vec::new());
     for (number, (dir, name, size)) in (0..).zip(&tree.files) {
         while dirs.len() <= *dir {
@@ -209,22 +206,22 @@ fn extract(volume: &Volume, variant: &Variant, tree: &Tree, since: Instant) -> R
         let word = word(number);
         let content = fill(word, *size as usize);
         let began = now();
-        let file = Made { name, content: &content, word, dated: true };
-        owed.extend(volume.put(&dirs[*dir], &file, variant.after)?);
-        if variant.after == After::Each {
+        let file = NewFile { name, content: &content, word, dated: true };
+        pending.extend(volume.put(&dirs[*dir], &file, variant.sync)?);
+        if variant.sync == SyncMode::Each {
             latencies.push(now() - began);
         }
     }
     let made = now();
-    if variant.after == After::End {
+    if variant.sync == SyncMode::End {
         volume.sync()?;
     }
-    volume.settle(owed)?;
+    volume.wait_durable(pending)?;
     let mut found = Found::default();
-    let total = span(&mut found, begun, now());
+    let total = set_span(&mut found, begun, now());
     found.set("total_s", total);
     found.set("extract_s", (made - begun) as f64 / 1e9);
-    took(&mut found, latencies);
+    set_percentiles(&mut found, latencies);
     Ok(found)
 }
 
@@ -236,7 +233,7 @@ fn replay(volume: &Volume, recording: &Recording, since: Instant) -> Result<Foun
     let made = volume.now(since);
     volume.sync()?;
     let mut found = Found::default();
-    let total = span(&mut found, begun, volume.now(since));
+    let total = set_span(&mut found, begun, volume.now(since));
     client.synced();
     found.set("total_s", total);
     found.set("extract_s", (made - begun) as f64 / 1e9);
@@ -259,11 +256,11 @@ fn fs_mark(volume: &Volume, variant: &Variant, seed: u64, since: Instant) -> Res
         for number in 0..variant.files {
             let name = file_name(number, &mut rng);
             let word = word(thread << 24 | u64::from(number));
-            let len = if variant.after == After::Nothing { 0 } else { DURABLE };
+            let len = if variant.sync == SyncMode::Nothing { 0 } else { DURABLE };
             let content = fill(word, len);
             let began = volume.now(since);
-            let file = Made { name: &name, content: &content, word, dated: false };
-            volume.put(dir, &file, variant.after)?;
+            let file = NewFile { name: &name, content: &content, word, dated: false };
+            volume.put(dir, &file, variant.sync)?;
             took.push(volume.now(since) - began);
         }
         latencies.lock().extend(took);
@@ -285,10 +282,10 @@ fn fs_mark(volume: &Volume, variant: &Variant, seed: u64, since: Instant) -> Res
         Ok::<u64, LabError>(begun)
     })?;
     let mut found = Found::default();
-    let seconds = span(&mut found, begun, volume.now(since));
+    let seconds = set_span(&mut found, begun, volume.now(since));
     let files = f64::from(variant.threads) * f64::from(variant.files);
     found.set("rate", files / seconds);
     found.set("total_s", seconds);
-    took(&mut found, latencies.into_inner());
+    set_percentiles(&mut found, latencies.into_inner());
     Ok(found)
 }

@@ -1,0 +1,231 @@
+//! Bulk data: file data on its way from a [`crate::BulkWriter`] to the device.
+//!
+//! 1. Pieces that are adjacent on the device go into one batch. Several runs grow side by side,
+//!    because files go to several allocation groups.
+//! 2. A range is in flight from the moment when its batch is taken to be filled or sent until the
+//!    write is complete.
+//! 3. A checkpoint is written only when all data that was passed on before its cut has been written
+//!    ([`BulkData::wait`]): the commit that shows a file comes after its data was passed on.
+//! 4. The first error stops everything. It stays until [`BulkData::take_failure`] takes it.
+//!
+//! Called by the bulk writer, and where a checkpoint is cut ([`crate::journal`]).
+
+use core::ops::Range;
+use std::collections::VecDeque;
+use std::io;
+
+use uxfs_disk::AlignedBuf;
+use uxfs_sync::{Condvar, Mutex, MutexGuard};
+
+pub(crate) use self::batch::{BATCH, Batch, Origin};
+
+mod batch;
+
+/// Batches that wait for a thread; with the batches in work they bound the memory.
+const QUEUE: usize = 6;
+/// Runs that grow side by side.
+const OPEN_RUNS: usize = 8;
+/// Buffers kept for reuse.
+const SPARE: usize = 9;
+
+#[derive(Default)]
+struct State {
+    /// Runs that grow; the one that grew last is at the end.
+    open: Vec<Batch>,
+    queue: VecDeque<Batch>,
+    in_flight: Vec<Range<u64>>,
+    spare: Vec<AlignedBuf>,
+    failure: Option<io::Error>,
+    /// Callers of [`BulkData::wait`] and [`BulkData::wait_for`].
+    waiters: usize,
+    /// True if anything was sent since the last [`BulkData::wait`].
+    sent: bool,
+    /// No more batches will come.
+    closed: bool,
+}
+
+/// The data of one bulk writer.
+#[derive(Default)]
+pub(crate) struct BulkData {
+    state: Mutex<State>,
+    /// There is a batch in the queue, or no more will come.
+    queued: Condvar,
+    /// The queue has room.
+    room: Condvar,
+    /// A write completed.
+    completed: Condvar,
+}
+
+impl State {
+    fn land(&mut self, range: &Range<u64>) {
+        if let Some(at) = self.in_flight.iter().position(|other| other == range) {
+            self.in_flight.swap_remove(at);
+        }
+    }
+}
+
+fn copy(error: &io::Error) -> io::Error {
+    match error.raw_os_error() {
+        Some(errno) => io::Error::from_raw_os_error(errno),
+        None => io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+impl BulkData {
+    /// Takes the batch that continues at `device` to add to it, with room for at least one block.
+    /// The caller gives it back.
+    pub(crate) fn take(&self, device: u64, block: usize, with_buf: bool) -> Batch {
+        let mut state = self.state.lock();
+        let at = state.open.iter().position(|batch| batch.continues_at(device, with_buf));
+        let mut last = at.map(|at| state.open.remove(at));
+        if let Some(full) = last.take_if(|batch| batch.is_full(block)) {
+            state = self.send(state, full);
+        }
+        if last.is_none() && state.open.len() >= OPEN_RUNS {
+            let oldest = state.open.remove(0);
+            state = self.send(state, oldest);
+        }
+        let batch = last.unwrap_or_else(|| {
+            let mut spare = || state.spare.pop().unwrap_or_else(|| AlignedBuf::new(BATCH));
+            Batch::new(device, with_buf.then(&mut spare))
+        });
+        if batch.len() > 0 {
+            state.in_flight.push(batch.range());
+        }
+        batch
+    }
+
+    /// Gives back a batch of which `len` bytes were there when it was taken. Sends it at once if a
+    /// caller of [`BulkData::wait`] waits for it.
+    pub(crate) fn give_back(&self, batch: Batch, len: usize) {
+        let mut state = self.state.lock();
+        let range = batch.range();
+        if len > 0 {
+            state.land(&(range.start..range.start + len as u64));
+        }
+        if batch.len() == 0 {
+            return;
+        }
+        if state.waiters > 0 {
+            drop(self.send(state, batch));
+        } else {
+            state.open.push(batch);
+        }
+    }
+
+    /// Puts a batch into the queue, when the queue has room.
+    fn send<'s>(&'s self, mut state: MutexGuard<'s, State>, batch: Batch) -> MutexGuard<'s, State> {
+        state.sent = true;
+        state.in_flight.push(batch.range());
+        while state.queue.len() >= QUEUE {
+            self.room.wait(&mut state);
+        }
+        state.queue.push_back(batch);
+        self.queued.notify_one();
+        state
+    }
+
+    /// Sends all runs.
+    pub(crate) fn flush(&self) {
+        let mut state = self.state.lock();
+        // Others may add runs while the queue is full.
+        while let Some(batch) = state.open.pop() {
+            state = self.send(state, batch);
+        }
+    }
+
+    /// The next batch for a thread that writes, or `None` when no more will come. After a failure
+    /// batches are dropped.
+    pub(crate) fn next(&self) -> Option<Batch> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(batch) = state.queue.pop_front() {
+                self.room.notify_one();
+                if state.failure.is_none() {
+                    return Some(batch);
+                }
+                state.land(&batch.range());
+                self.completed.notify_all();
+            } else if state.closed {
+                return None;
+            } else {
+                self.queued.wait(&mut state);
+            }
+        }
+    }
+
+    /// Records the outcome of a batch's write, and keeps its buffer for reuse.
+    pub(crate) fn complete(
+        &self,
+        range: &Range<u64>,
+        spare: Option<AlignedBuf>,
+        done: io::Result<()>,
+    ) {
+        let mut state = self.state.lock();
+        state.land(range);
+        if let Err(error) = done {
+            state.failure.get_or_insert(error);
+        }
+        let room = state.spare.len() < SPARE;
+        state.spare.extend(spare.filter(|_| room));
+        drop(state);
+        self.completed.notify_all();
+    }
+
+    /// Waits until all data passed on so far is written (not flushed). Returns whether there was any
+    /// since the last call.
+    ///
+    /// # Errors
+    /// A device error: data of committed files is missing.
+    pub(crate) fn wait(&self) -> io::Result<bool> {
+        let mut state = self.wait_until(|state| state.in_flight.is_empty());
+        match &state.failure {
+            Some(error) => Err(copy(error)),
+            None => Ok(core::mem::take(&mut state.sent)),
+        }
+    }
+
+    /// Waits until no write to a range that `matches` is open or in flight.
+    pub(crate) fn wait_for(&self, matches: impl Fn(&Range<u64>) -> bool) {
+        let open = self.state.lock().open.iter().any(|batch| matches(&batch.range()));
+        if open {
+            drop(self.wait_until(|state| !state.in_flight.iter().any(&matches)));
+            return;
+        }
+        let mut state = self.state.lock();
+        while state.in_flight.iter().any(&matches) {
+            self.completed.wait(&mut state);
+        }
+    }
+
+    /// Sends all runs and waits. Runs that are taken meanwhile are sent when they are given back.
+    fn wait_until(&self, done: impl Fn(&State) -> bool) -> MutexGuard<'_, State> {
+        self.state.lock().waiters += 1;
+        self.flush();
+        let mut state = self.state.lock();
+        while !done(&state) {
+            self.completed.wait(&mut state);
+        }
+        state.waiters -= 1;
+        state
+    }
+
+    /// Whether [`BulkData::close`] was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state.lock().closed
+    }
+
+    /// Lets the threads end when the queue is empty. What is not sent is dropped.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.open.clear();
+        drop(state);
+        self.queued.notify_all();
+    }
+
+    /// Takes the first failure.
+    pub(crate) fn take_failure(&self) -> Option<io::Error> {
+        self.state.lock().failure.take()
+    }
+}

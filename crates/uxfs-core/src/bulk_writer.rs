@@ -1,0 +1,176 @@
+//! The bulk writer: writes the data of many new files in large requests, in threads beside the one
+//! that creates the files ([`Fs::build_with`]).
+//!
+//! 1. The rest of a file's last block is written as zeroes.
+//! 2. With a journal, a checkpoint waits for the data of the files that it shows
+//!    ([`crate::bulk_data`]); the data is passed on before the commit.
+//! 3. Before blocks are freed, writes in flight to them must complete ([`BulkWriter::wait_for`]):
+//!    a later write would overwrite their next content.
+//! 4. The first error stops everything; [`BulkWriter::finish`] returns it. With a journal it also
+//!    stops the volume, because committed metadata refers to data that was not written.
+//! 5. A writer that is dropped unfinished still writes the data of committed files if the volume has a
+//!    journal.
+
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+use uxfs_disk::{AlignedBuf, BlockDev};
+use uxfs_format::Daddr;
+use uxfs_sync::Thread;
+
+use crate::bulk_data::{BATCH, BulkData, Origin};
+use crate::error::{Error, Result};
+use crate::file::Segment;
+use crate::fs::Fs;
+
+/// Threads that write data.
+const THREADS: usize = 3;
+
+/// Writes the data of files that [`Fs::build_with`] creates. A volume with a journal has one at most.
+#[must_use = "data is written for certain only when `finish` returned"]
+pub struct BulkWriter<'a> {
+    fs: &'a Fs,
+    data: Arc<BulkData>,
+    threads: Vec<Thread>,
+    source_len: Option<u64>,
+}
+
+impl<'a> BulkWriter<'a> {
+    /// Starts a writer. From `source`, if there is one, the threads can read data themselves
+    /// ([`BulkWriter::copy`]).
+    ///
+    /// # Errors
+    /// The volume has a bulk writer already; the host's errors for a new thread and for `source`.
+    pub fn start(fs: &'a Fs, source: Option<&File>) -> Result<Self> {
+        let host = |source| Error::Io { what: "starting a writer", daddr: Daddr(0), source };
+        let source_len = source.map(|file| file.metadata().map(|meta| meta.len())).transpose();
+        let source_len = source_len.map_err(host)?;
+        let data = Arc::new(BulkData::default());
+        fs.set_bulk_data(Arc::clone(&data))?;
+        let mut writer = Self { fs, data, threads: Vec::new(), source_len };
+        for _ in 0..THREADS {
+            let source = source.map(File::try_clone).transpose().map_err(host)?;
+            let (data, device) = (Arc::clone(&writer.data), Arc::clone(fs.device()));
+            let body = move || write_batches(&data, &*device, source.as_ref());
+            writer.threads.push(Thread::start("uxfs-data", body).map_err(host)?);
+        }
+        Ok(writer)
+    }
+
+    /// Length in bytes of the source's file when the writer started.
+    #[must_use]
+    pub fn source_len(&self) -> Option<u64> {
+        self.source_len
+    }
+
+    /// Copies `len` bytes at offset `from` of the source's file to byte `device` of the device, a
+    /// multiple of the block size.
+    pub fn copy(&self, from: u64, device: u64, len: u64) {
+        let block = self.fs.geo.block_size as usize;
+        let mut done = 0;
+        while done < len {
+            let mut batch = self.data.take(device + done, block, false);
+            let before = batch.len();
+            let step = (len - done).min((BATCH - before) as u64) as usize;
+            batch.push(Origin::File(from + done), step, block);
+            self.data.give_back(batch, before);
+            done += step as u64;
+        }
+    }
+
+    /// Writes `len` bytes that `read` delivers to byte `device` of the device, a multiple of the
+    /// block size. `read` fills its whole buffer.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub fn stream<E>(
+        &self,
+        device: u64,
+        len: u64,
+        mut read: impl FnMut(&mut [u8]) -> core::result::Result<(), E>,
+    ) -> core::result::Result<(), E> {
+        let block = self.fs.geo.block_size as usize;
+        let mut done = 0;
+        while done < len {
+            let mut batch = self.data.take(device + done, block, true);
+            let before = batch.len();
+            let step = (len - done).min((BATCH - before) as u64) as usize;
+            let filled = match &mut batch.buf {
+                Some(buf) => read(&mut buf[before..before + step]),
+                None => unreachable!("the batch was taken with a buffer"),
+            };
+            if filled.is_ok() {
+                batch.push(Origin::Buffer, step, block);
+            }
+            self.data.give_back(batch, before);
+            filled?;
+            done += step as u64;
+        }
+        Ok(())
+    }
+
+    /// Waits until all writes to these segments are complete: the segments are about to be freed.
+    pub fn wait_for(&self, segments: &[Segment]) {
+        self.data.wait_for(|range| {
+            segments
+                .iter()
+                .any(|s| s.device.is_some_and(|at| at < range.end && range.start < at + s.len))
+        });
+    }
+
+    /// Writes everything, and ends.
+    ///
+    /// # Errors
+    /// The first write that failed.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.data.flush();
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
+        let journaled = self.fs.journal.is_some();
+        if journaled {
+            self.data.flush();
+        }
+        self.data.close();
+        self.threads.drain(..).for_each(Thread::join);
+        let failure = self.data.take_failure();
+        if let Some(error) = &failure
+            && journaled
+        {
+            self.fs.stop(&format!("file data could not be written: {error}"));
+        }
+        self.fs.clear_bulk_data();
+        failure.map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for BulkWriter<'_> {
+    fn drop(&mut self) {
+        if !self.data.is_closed() {
+            // Stops the volume where that matters.
+            let _ = self.end();
+        }
+    }
+}
+
+fn write_batches(data: &BulkData, device: &dyn BlockDev, source: Option<&File>) {
+    let mut own_buf = None;
+    while let Some(mut batch) = data.next() {
+        let filled = batch.buf.take();
+        let from_caller = filled.is_some();
+        let mut buf = filled.or_else(|| own_buf.take()).unwrap_or_else(|| AlignedBuf::new(BATCH));
+        let range = batch.range();
+        let done = batch
+            .fill(source, &mut buf)
+            .and_then(|()| device.write_bulk_at(range.start, &buf[..batch.len()]));
+        let spare = if from_caller {
+            Some(buf)
+        } else {
+            own_buf = Some(buf);
+            None
+        };
+        data.complete(&range, spare, done);
+    }
+}

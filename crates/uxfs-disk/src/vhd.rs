@@ -1,0 +1,69 @@
+//! VHD images of fixed length: a raw disk and a footer of 512 bytes (Microsoft's Virtual Hard Disk Image
+//! Format Specification).
+//!
+//! 1. A file counts as such an image only if its footer is whole and names exactly the length in front of
+//!    it. Others, with tables (dynamic, differencing), are not read; they begin with a copy of the footer.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// Bytes of the footer.
+const FOOTER: u64 = 512;
+/// Offset of the sum of all other bytes.
+const SUM: usize = 64;
+/// The type of a disk of fixed length.
+const FIXED: u32 = 2;
+
+/// The length in bytes of the disk in a VHD image of fixed length; `None` if the file is none.
+///
+/// # Errors
+/// The errors of reading the file.
+pub fn vhd_len(file: &File) -> io::Result<Option<u64>> {
+    let Some(len) = file.metadata()?.len().checked_sub(FOOTER) else { return Ok(None) };
+    let mut raw = [0; FOOTER as usize];
+    match file.read_exact_at(&mut raw, len) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        other => other?,
+    }
+    let number = |at: usize| raw[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
+    let current = u64::from(number(48)) << 32 | u64::from(number(52));
+    let others = raw[..SUM].iter().chain(&raw[SUM + 4..]);
+    let sum: u32 = others.map(|byte| u32::from(*byte)).sum();
+    let right = raw.starts_with(b"conectix") && number(60) == FIXED && number(SUM) == !sum;
+    Ok((right && current == len && len > 0).then_some(len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_whole_footer_counts() {
+        let mut raw = vec![0; 8192];
+        let mut footer = [0; 512];
+        footer[..8].copy_from_slice(b"conectix");
+        footer[48..56].copy_from_slice(&8192u64.to_be_bytes());
+        footer[60..64].copy_from_slice(&FIXED.to_be_bytes());
+        let sum: u32 = footer.iter().map(|byte| u32::from(*byte)).sum();
+        footer[64..68].copy_from_slice(&(!sum).to_be_bytes());
+        let len = |bytes: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            io::Write::write_all(&mut file, bytes).unwrap();
+            vhd_len(&file).unwrap()
+        };
+        assert_eq!(len(&raw), None);
+        assert_eq!(len(&footer), None);
+        assert_eq!(len(&[]), None);
+        raw.extend(footer);
+        assert_eq!(len(&raw), Some(8192));
+        for at in [8192, 8192 + 50, 8192 + 63, 8192 + 64, 8192 + 511] {
+            let mut damaged = raw.clone();
+            damaged[at] ^= 1;
+            assert_eq!(len(&damaged), None, "{at}");
+        }
+        // Another length than the footer's.
+        raw.splice(..0, [0; 512]);
+        assert_eq!(len(&raw), None);
+    }
+}
