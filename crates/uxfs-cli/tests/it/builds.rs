@@ -347,7 +347,7 @@ fn layers_are_applied_in_their_order() {
 }
 
 /// Shell functions that make an OCI layout.
-const OCI: &str = r#"
+pub(crate) const OCI: &str = r#"
 blob() { # FILE: into the layout; sets digest and size
     digest=$(sha256sum <"$1"); digest=${digest%% *}; size=$(stat -c %s "$1")
     mkdir -p oci/blobs/sha256; cp "$1" oci/blobs/sha256/$digest
