@@ -49,9 +49,13 @@ pub struct ImportOptions {
     /// with what was imported by then. Without this option only the finished import is a usable
     /// volume. Imports into an existing volume always work this way.
     pub durable: bool,
-    /// How to open the volume.
+    /// How to open the volume. By default with a small cache: an import rarely comes back to what it
+    /// wrote.
     pub open: OpenOptions,
 }
+
+/// The default of `open.cache_bytes`.
+const CACHE_BYTES: usize = 8 << 20;
 
 impl ImportOptions {
     /// Imports the tar archive or directory `source` into `image`; all other options have their
@@ -62,6 +66,8 @@ impl ImportOptions {
 
     /// Imports `source` into `image`; all other options have their defaults.
     pub fn from_source(source: ImportSource, image: impl Into<PathBuf>) -> Self {
+        let mut open = OpenOptions::default();
+        open.cache_bytes = CACHE_BYTES;
         Self {
             source,
             image: image.into(),
@@ -74,7 +80,7 @@ impl ImportOptions {
             labels: None,
             source_date_epoch: None,
             durable: false,
-            open: OpenOptions::default(),
+            open,
         }
     }
 
