@@ -395,9 +395,11 @@ fn dir_fields(bytes: &[u8], block: bool, rng: &mut Rng, out: &mut Vec<Field>) {
     let items = items(bytes, end);
     let entries: Vec<usize> = items.iter().filter(|i| !i.1).map(|i| i.0).collect();
     let free: Vec<usize> = items.iter().filter(|i| i.1).map(|i| i.0).collect();
-    for (which, at) in
-        [("dot", 64), ("entry", entries.get(rng.index(entries.len())).copied().unwrap_or(64))]
-    {
+    // In a block that is not the directory's first, an area that is free may come first.
+    let dot = entries.first().copied().filter(|at| *at == 64);
+    let any = entries.get(rng.index(entries.len())).copied();
+    for (which, at) in [("dot", dot), ("entry", any)] {
+        let Some(at) = at else { continue };
         let name = usize::from(byte(bytes, at + 8));
         let size = (name + 12).next_multiple_of(8);
         out.push((format!("{which}.inumber"), at, 8));
