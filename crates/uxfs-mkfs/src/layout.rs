@@ -311,7 +311,10 @@ fn imax_pct(options: &Options, units: &Units, groups: Groups) -> u8 {
 }
 
 /// Makes a random UUID of version 4.
-fn random_uuid() -> Result<Uuid, MkfsError> {
+///
+/// # Errors
+/// If the host has no source of randomness.
+pub fn random_uuid() -> Result<Uuid, MkfsError> {
     let mut bytes = [0; 16];
     fill_random(&mut bytes)
         .map_err(|source| MkfsError::Io { what: "UUID: no source of randomness", source })?;

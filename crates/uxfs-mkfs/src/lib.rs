@@ -32,11 +32,11 @@ mod write;
 pub use config::MAX_CONFIG_BYTES;
 pub use error::MkfsError;
 pub use grown::{options_like, write_groups};
-pub use layout::{Layout, MIN_LOG_BYTES, MIN_VOLUME_BYTES};
+pub use layout::{Layout, MIN_LOG_BYTES, MIN_VOLUME_BYTES, random_uuid};
 pub use options::{
     Autofsck, DataOptions, InodeOptions, LogOptions, MetaOptions, NamingOptions, Options,
 };
 pub use preset::{PRESETS, Preset};
 pub use size::Size;
-pub use table::{table, table_of};
+pub use table::{table, table_7, table_of, table_of_7};
 pub use write::{WriteOptions, write};

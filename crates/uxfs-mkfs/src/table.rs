@@ -21,14 +21,50 @@ impl core::fmt::Display for Layout {
 /// The table of an existing volume, as `xfs_info` prints it. Features newer than version 6.1 are
 /// shown only if the volume has any of them.
 pub fn table_of(sb: &Superblock, name: &str) -> String {
+    let newer = sb
+        .incompat()
+        .intersects(Incompat::EXCHRANGE | Incompat::PARENT | Incompat::METADIR | Incompat::ZONED);
+    let groups = sb.incompat().intersects(Incompat::METADIR | Incompat::ZONED);
+    let zoned = sb.incompat().contains(Incompat::ZONED);
+    shown(sb, name, Columns { newer, groups, zoned })
+}
+
+/// The table for a new volume, as `mkfs.xfs` of version 7.2 prints it.
+pub fn table_7(layout: &Layout, name: &str) -> String {
+    table_of_7(&layout.superblock(), name)
+}
+
+/// The table of an existing volume, as `xfs_info` of version 7.2 prints it: with all features that it
+/// knows.
+pub fn table_of_7(sb: &Superblock, name: &str) -> String {
+    shown(sb, name, Columns { newer: true, groups: true, zoned: true })
+}
+
+/// What a table shows besides the features of version 6.1.
+#[derive(Clone, Copy)]
+struct Columns {
+    /// Exchange-range, metadata directories, parent pointers.
+    newer: bool,
+    /// Groups of the realtime section.
+    groups: bool,
+    /// Its zones.
+    zoned: bool,
+}
+
+fn shown(sb: &Superblock, name: &str, columns: Columns) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
-    let _ = write_table(&mut out, sb, name);
+    let _ = write_table(&mut out, sb, name, columns);
     out
 }
 
-fn write_table(out: &mut String, sb: &Superblock, name: &str) -> core::fmt::Result {
-    metadata_lines(out, sb, name)?;
+fn write_table(
+    out: &mut String,
+    sb: &Superblock,
+    name: &str,
+    columns: Columns,
+) -> core::fmt::Result {
+    metadata_lines(out, sb, name, columns.newer)?;
     let block = sb.blocksize.get();
     writeln!(
         out,
@@ -44,15 +80,15 @@ fn write_table(out: &mut String, sb: &Superblock, name: &str) -> core::fmt::Resu
         u8::from(sb.version_flags().contains(Version::BORG)),
         u8::from(has_ftype(sb)),
     )?;
-    if newer(sb) {
+    if columns.newer {
         write!(out, ", parent={}", u8::from(sb.incompat().contains(Incompat::PARENT)))?;
     }
     writeln!(out)?;
     log_lines(out, sb)?;
-    realtime_lines(out, sb)
+    realtime_lines(out, sb, columns)
 }
 
-fn metadata_lines(out: &mut String, sb: &Superblock, name: &str) -> core::fmt::Result {
+fn metadata_lines(out: &mut String, sb: &Superblock, name: &str, newer: bool) -> core::fmt::Result {
     let ro = |feature| u8::from(sb.ro_compat().contains(feature));
     let incompat = |feature| u8::from(sb.incompat().contains(feature));
     let features2 = |feature| u8::from(sb.features2().contains(feature));
@@ -87,7 +123,7 @@ fn metadata_lines(out: &mut String, sb: &Superblock, name: &str) -> core::fmt::R
         ro(RoCompat::INOBTCNT),
         incompat(Incompat::NREXT64)
     )?;
-    if newer(sb) {
+    if newer {
         writeln!(
             out,
             "         ={:<22} exchange={:<3} metadir={}",
@@ -97,12 +133,6 @@ fn metadata_lines(out: &mut String, sb: &Superblock, name: &str) -> core::fmt::R
         )?;
     }
     Ok(())
-}
-
-/// Does the volume have a feature newer than version 6.1?
-fn newer(sb: &Superblock) -> bool {
-    sb.incompat()
-        .intersects(Incompat::EXCHRANGE | Incompat::PARENT | Incompat::METADIR | Incompat::ZONED)
 }
 
 fn has_ftype(sb: &Superblock) -> bool {
@@ -131,7 +161,7 @@ fn log_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
     )
 }
 
-fn realtime_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
+fn realtime_lines(out: &mut String, sb: &Superblock, columns: Columns) -> core::fmt::Result {
     let location = if sb.rblocks.get() == 0 { "none" } else { "external" };
     writeln!(
         out,
@@ -140,20 +170,21 @@ fn realtime_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
         sb.rblocks,
         sb.rextents
     )?;
-    let incompat = sb.incompat();
-    if incompat.intersects(Incompat::METADIR | Incompat::ZONED) {
+    if columns.groups {
         writeln!(
             out,
             "         ={:<22} rgcount={:<4} rgsize={} extents",
             "", sb.rgcount, sb.rgextents
         )?;
     }
-    if incompat.contains(Incompat::ZONED) {
-        writeln!(
-            out,
-            "         ={:<22} zoned={:<6} start={} reserved={}",
-            "", 1, sb.rtstart, sb.rtreserved
-        )?;
+    if columns.zoned {
+        let zoned = u8::from(sb.incompat().contains(Incompat::ZONED));
+        // The fields exist only with the feature.
+        let (start, reserved) = match zoned {
+            1 => (sb.rtstart.get(), sb.rtreserved.get()),
+            _ => (0, 0),
+        };
+        writeln!(out, "         ={:<22} zoned={zoned:<6} start={start} reserved={reserved}", "")?;
     }
     Ok(())
 }
