@@ -83,6 +83,7 @@ pub use ops::{
 };
 pub use options::OpenOptions;
 pub use recovery::{Recovery, Replayed, replay_in_memory};
+pub use sb::read as read_superblock;
 pub use stats::{Histogram, Stats};
 pub use tickets::Drive;
 pub use unwritten::Unwritten;

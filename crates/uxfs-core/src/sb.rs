@@ -14,7 +14,7 @@ const SCAN: u64 = 256 << 20;
 /// # Errors
 /// [`Error::NotXfs`], [`Error::Unsupported`] for an unknown version, or [`Error::Corrupt`], which
 /// names a group with a good copy if there is one.
-pub(crate) fn read(dev: &dyn BlockDev) -> Result<Vec<u8>> {
+pub fn read(dev: &dyn BlockDev) -> Result<Vec<u8>> {
     read_verified(dev).map_err(|error| match error {
         Error::Io { .. } => error,
         error => with_copy(dev, error),

@@ -81,7 +81,8 @@
 //!
 //! [`import`] fills a volume from a tar archive, a directory, a manifest or a container image;
 //! [`export()`](export::export) writes a tree as a tar archive; [`copy`] copies between volumes and
-//! the host; [`labels`] gives files their SELinux labels; [`resize`] makes volumes larger and smaller.
+//! the host; [`labels`] gives files their SELinux labels; [`resize`] makes volumes larger and smaller;
+//! [`identity`] changes a volume's label and UUID.
 //!
 //! ```
 //! use std::ops::ControlFlow;
@@ -153,6 +154,7 @@ pub mod copy;
 #[cfg(feature = "archive")]
 pub mod export;
 pub mod files;
+pub mod identity;
 #[cfg(feature = "selinux")]
 pub mod labels;
 pub mod new_file;

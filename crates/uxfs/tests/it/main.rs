@@ -15,6 +15,7 @@ mod docs;
 mod edit;
 mod extremes;
 mod files;
+mod identity;
 mod import;
 mod intents;
 mod kernel;
