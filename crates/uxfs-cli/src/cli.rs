@@ -180,6 +180,7 @@ enum Verb {
     Relabel(OnVolume<cmd::relabel::Options>),
     Info(OnVolume<cmd::info::Options>),
     Check(OnVolume<cmd::check::Options>),
+    Fsck(OnVolume<cmd::fsck::Options>),
     Resize(OnVolume<cmd::resize::Options>),
     Disk(cmd::disk::Options),
     Log(OnVolume<cmd::log::Options>),
@@ -194,6 +195,7 @@ enum Verb {
     Crash(cmd::crash::Options),
     #[cfg(feature = "lab")]
     Lab(cmd::lab::Options),
+    As(cmd::as_name::Options),
     Completions(cmd::completions::Options),
     Man(cmd::man::Options),
 }
@@ -229,7 +231,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     }
     move_options_after_command(&mut args);
     let is = |verb: &str| args.get(1).is_some_and(|arg| arg == verb);
-    let (mkfs, check, find) = (is("mkfs"), is("check"), is("find"));
+    let (mkfs, check, find) = (is("mkfs"), is("check") || is("fsck"), is("find"));
     // find parses its own arguments, so clap does not see `-h`.
     if find && args.get(2).is_some_and(|arg| arg == "-h") {
         args[2] = "--help".into();
@@ -323,6 +325,7 @@ impl Cli {
             Verb::Relabel(o) => &o.volume,
             Verb::Info(o) => &o.volume,
             Verb::Check(o) => &o.volume,
+            Verb::Fsck(o) => &o.volume,
             Verb::Resize(o) => &o.volume,
             Verb::Log(o) => &o.volume,
             Verb::Stats(o) => &o.volume,
@@ -388,6 +391,7 @@ impl Cli {
             }
             Verb::Info(o) => with("info", o.own.json, &|s, i| cmd::info::run(&o.own, s, i)),
             Verb::Check(o) => with("check", o.own.json, &|s, i| cmd::check::run(&o.own, s, i)),
+            Verb::Fsck(o) => with("fsck", o.own.json, &|s, i| cmd::fsck::run(&o.own, s, i)),
             Verb::Resize(o) => with("resize", o.own.json, &|s, i| cmd::resize::run(&o.own, s, i)),
             Verb::Disk(o) => with(o.command(), o.json(), &|s, _| cmd::disk::run(o, s)),
             Verb::Log(o) => with("log", o.own.json(), &|s, i| cmd::log::run(&o.own, s, i)),
@@ -404,6 +408,7 @@ impl Cli {
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),
             #[cfg(feature = "lab")]
             Verb::Lab(o) => with("lab", false, &|s, _| cmd::lab::run(o, s)),
+            Verb::As(o) => with("as", false, &|_, _| cmd::as_name::run(o)),
             Verb::Completions(o) => with("completions", false, &|s, _| cmd::completions::run(o, s)),
             Verb::Man(o) => with("man", false, &|_, _| cmd::man::run(o)),
         }

@@ -15,12 +15,26 @@ use uxfs::new_file;
 /// Makes SIGINT and SIGTERM end the process with a message about `image`, which `command` creates or
 /// changes.
 pub(crate) fn watch(command: &'static str, image: &Path) -> io::Result<()> {
+    let image = image.to_owned();
+    on_signal(move |signal| end(command, &image, signal))
+}
+
+/// Makes SIGINT and SIGTERM end the process with this exit code and these words. For commands that
+/// create no files.
+pub(crate) fn cancel(code: i32, words: String) -> io::Result<()> {
+    on_signal(move |_| {
+        // A failed write cannot be reported.
+        let _ = io::stderr().lock().write_all(format!("\n{words}\n").as_bytes());
+        std::process::exit(code)
+    })
+}
+
+fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
     let caught = [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(caught)?;
-    let image = image.to_owned();
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            end(command, &image, signal);
+            end(signal);
         }
     })?;
     Ok(())

@@ -4,6 +4,7 @@
 //!    structure. Help, manual pages and completions are generated from these structures.
 //! 2. Under the name `mkfs.uxfs` the program runs `uxfs mkfs`. Under the name `mount.fuse.uxfs` it
 //!    runs `uxfs mount` with the arguments that mount(8) passes to a helper.
+//! 3. Under the name of a program of xfsprogs it is that program: see [`names`].
 
 mod cli;
 mod cmd;
@@ -16,6 +17,7 @@ mod interrupt;
 mod json;
 mod kind;
 mod mode;
+mod names;
 mod number;
 mod pattern;
 mod place;
@@ -28,6 +30,7 @@ mod time;
 mod tree;
 mod users;
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -40,5 +43,10 @@ fn main() -> ExitCode {
     // Catch SIGXFSZ, so that a write beyond the file size limit (ulimit -f) fails with an error. If
     // the signal cannot be caught, it ends the process.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    ExitCode::from(cli::run(std::env::args_os().collect()))
+    let args: Vec<OsString> = std::env::args_os().collect();
+    ExitCode::from(match names::call(&args) {
+        Some(names::Ended::With(code)) => code,
+        Some(names::Ended::Uxfs(args)) => cli::run(args),
+        None => cli::run(args),
+    })
 }

@@ -87,6 +87,8 @@ pub(crate) type Result<T> = std::result::Result<T, Failure>;
 /// A running command.
 pub(crate) struct Session {
     command: &'static str,
+    /// What messages say before the command's name.
+    prefix: &'static str,
     json: bool,
     code: Cell<u8>,
     /// Standard output.
@@ -101,7 +103,12 @@ impl Session {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         let out = RefCell::new(BufWriter::with_capacity(128 << 10, stdout.lock()));
-        Self { command, json, code: Cell::new(0), out, terminal }
+        Self { command, prefix: "uxfs: ", json, code: Cell::new(0), out, terminal }
+    }
+
+    /// Starts the run of a program of this name. Messages begin with the name, as they do in xfsprogs.
+    pub(crate) fn of_program(name: &'static str) -> Self {
+        Self { prefix: "", ..Self::new(name, false) }
     }
 
     /// Writes a result.
@@ -143,7 +150,7 @@ impl Session {
             self.say(json::document("error", map).trim_ascii_end());
             return;
         }
-        let mut line = format!("uxfs: {}: ", self.command).into_bytes();
+        let mut line = format!("{}{}: ", self.prefix, self.command).into_bytes();
         if let Some(place) = &failure.place {
             line.extend_from_slice(&crate::quote::message(place));
             line.extend_from_slice(b": ");

@@ -1,14 +1,14 @@
 //! `uxfs check`: verifies a volume without writing to it. The exit codes are those of fsck(8).
 
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, json};
 use uxfs::disk::OpenMode;
 use uxfs::{Error, volume};
-use uxfs_check::{CheckError, CheckOptions, Replay, check};
+use uxfs_check::{CheckError, CheckOptions, Replay, Report, check};
 
 use crate::image::Images;
 use crate::json;
@@ -45,19 +45,38 @@ pub(crate) struct Options {
 }
 
 /// Exit code of fsck(8) for an operational error.
-const OPERATIONAL: u8 = 8;
+pub(super) const OPERATIONAL: u8 = 8;
 
 /// Checks the volume and prints the findings.
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
-    let name = options.image.as_os_str();
-    let dev = match volume::open(&options.image, OpenMode::Read, images.location()) {
+    let Some(report) = verify(&options.image, options.quiet, session, images) else {
+        return Ok(());
+    };
+    session.set_code(report.exit_code());
+    if options.json {
+        let mut map = Map::new();
+        map.insert("image".into(), json!(options.image.display().to_string()));
+        map.extend(report.to_json());
+        return session.print(json::document("check", map));
+    }
+    session.print(format!("{report}\n"))
+}
+
+/// Checks the volume. Reports a volume that cannot be checked, and then returns `None`.
+pub(super) fn verify(
+    path: &Path,
+    quiet: bool,
+    session: &Session,
+    images: &Images,
+) -> Option<Report> {
+    let dev = match volume::open(path, OpenMode::Read, images.location()) {
         Ok(dev) => dev,
         Err(error) => {
-            session.fail_with(OPERATIONAL, Failure::host(name, &error));
-            return Ok(());
+            session.fail_with(OPERATIONAL, Failure::host(path, &error));
+            return None;
         }
     };
-    let bar = (!options.quiet && std::io::stderr().is_terminal()).then(|| {
+    let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}");
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
@@ -78,28 +97,17 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if let Some(bar) = bar {
         bar.finish_and_clear();
     }
-    match checked {
-        Ok(report) => {
-            session.set_code(report.exit_code());
-            if options.json {
-                let mut map = Map::new();
-                map.insert("image".into(), json!(options.image.display().to_string()));
-                map.extend(report.to_json());
-                return session.print(json::document("check", map));
-            }
-            session.print(format!("{report}\n"))
+    let error = match checked {
+        Ok(report) => return Some(report),
+        Err(error) => error,
+    };
+    let code = error.exit_code();
+    let failure = match error {
+        CheckError::NotXfs(magic) => {
+            images.not_a_volume(path, Error::NotXfs(format!("starts with {magic:#010x}")))
         }
-        Err(error) => {
-            let code = error.exit_code();
-            let failure = match error {
-                CheckError::NotXfs(magic) => {
-                    let plain = Error::NotXfs(format!("starts with {magic:#010x}"));
-                    images.not_a_volume(&options.image, plain)
-                }
-                other => Failure::new(name, other.to_string()),
-            };
-            session.fail_with(code, failure);
-            Ok(())
-        }
-    }
+        other => Failure::new(path, other.to_string()),
+    };
+    session.fail_with(code, failure);
+    None
 }

@@ -214,7 +214,12 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         check_writable(&path, images.location(), length.is_some())?;
     }
     if !options.quiet || options.no_write {
-        session.print(mkfs::table(&layout, &path.display().to_string()))?;
+        let name = path.display().to_string();
+        // A preset is of mkfs.xfs 7, whose table has more lines.
+        session.print(match options.geometry.preset {
+            Some(_) => mkfs::table_7(&layout, &name),
+            None => mkfs::table(&layout, &name),
+        })?;
         session.flush()?;
     }
     if options.no_write {

@@ -1,5 +1,6 @@
 //! The commands, one file each. A file defines the command's options and runs it.
 
+pub(crate) mod as_name;
 #[cfg(feature = "bench")]
 pub(crate) mod bench;
 pub(crate) mod cat;
@@ -19,6 +20,7 @@ pub(crate) mod export;
 pub(crate) mod extsize;
 pub(crate) mod fallocate;
 pub(crate) mod find;
+pub(crate) mod fsck;
 pub(crate) mod import;
 pub(crate) mod info;
 #[cfg(feature = "lab")]

@@ -1,4 +1,4 @@
-//! Runs the examples of README and docs/IMAGES.md unchanged as an ordinary user.
+//! Runs the examples of README, docs/IMAGES.md and docs/XFSPROGS.md unchanged as an ordinary user.
 //!
 //! A block marked `<!-- run -->` is a transcript: `$ ` begins a command, `> ` continues it, and the
 //! lines below it are its standard output. A command without such lines may print anything. All blocks
@@ -131,6 +131,13 @@ fn readme() -> String {
 fn the_readmes_examples_work_for_an_ordinary_user() {
     let count = Place::new().follow(&readme()).unwrap_or_else(|wrong| panic!("{wrong}"));
     assert!(count >= 12, "only {count} commands are run");
+}
+
+#[test]
+fn the_examples_with_names_of_xfsprogs_work_for_an_ordinary_user() {
+    let count =
+        Place::new().follow(&page("docs/XFSPROGS.md")).unwrap_or_else(|wrong| panic!("{wrong}"));
+    assert!(count >= 4, "only {count} commands are run");
 }
 
 #[test]

@@ -9,7 +9,7 @@ use crate::fixture::Fixture;
 type Letters = BTreeMap<char, String>;
 
 /// Commands and the programs they are modelled on. Other commands have no model.
-const MODELS: [(&str, &str); 35] = [
+const MODELS: [(&str, &str); 36] = [
     ("mkfs", "mkfs.xfs --help"),
     ("import", "mkfs.xfs --help"),
     ("ls", "ls --help"),
@@ -44,6 +44,7 @@ const MODELS: [(&str, &str); 35] = [
     ("mount", "mount --help"),
     ("umount", "umount --help"),
     ("check", "xfs_repair --help"),
+    ("fsck", "e2fsck"),
     ("relabel", "setfiles -h"),
 ];
 
