@@ -39,7 +39,8 @@ pub fn mkfs(data: &[u8]) {
     if layout.size_bytes() > MADE_MAX {
         return;
     }
-    let dev = Arc::new(MemDev::new(bytes));
+    // A device may be longer than its volume, but not as long as the largest of these sizes.
+    let dev = Arc::new(MemDev::new(bytes.min(2 * MADE_MAX)));
     let mut how = make::WriteOptions::default();
     how.zero_log = true;
     how.now = Some(MOMENT);

@@ -33,6 +33,9 @@ impl fmt::Debug for MemDev {
 
 impl MemDev {
     /// A device of `len` zero bytes.
+    ///
+    /// # Panics
+    /// If memory cannot hold a pointer for each 16 KiB.
     pub fn new(len: u64) -> Self {
         let pages = len.div_ceil(PAGE as u64) as usize;
         Self { len, pages: RwLock::new(vec![None; pages]) }
