@@ -273,6 +273,9 @@ fn more(seeds: &mut Seeds) {
     for line in MANIFESTS {
         add("manifest", line.as_bytes().to_vec());
     }
+    for text in PROTOFILES {
+        add("protofile", text.as_bytes().to_vec());
+    }
     for text in LAYOUTS {
         add("oci", text.as_bytes().to_vec());
     }
@@ -286,6 +289,14 @@ const MANIFESTS: [&str; 3] = [
      /link 0 @100644 2 0 0 0 0.0 /a\\x20b - -\n/far 0 120777 1 0 0 0 0.0 /target - -\n",
     "/ 0 40755 4 0 0 0 0.0 - - -\n/n 0 20600 1 0 0 1281 0.0 - - -\n/p 0 10600 1 0 0 0 0.0 - - -\n\
      /x 5000 100644 1 0 0 0 0.0 out/payload - -\n",
+];
+
+/// Protofiles as the target takes them.
+const PROTOFILES: [&str; 3] = [
+    "0boot\n0 0\nd--755 0 0\nusr d--755 3 1\nsh -ug755 3 1 @\nken dug777 6 1\n$\n\
+     b0 b--644 3 1 8 1\nc0 c--644 3 1 1 3\nfifo p--644 3 1\nslink l--777 3 1 a/b\n: comment\n$\n$\n",
+    "1x 1 1 d--755 0 0 a/b ---644 1 2 @ r r--600 0 0 70000 $",
+    "0x 0 0 d--755 0 0 a d--700 0 0 a d--700 0 0 a p--600 4294967294 0 $ $ $",
 ];
 
 /// Layouts as the target takes them.

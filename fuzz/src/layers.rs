@@ -1,14 +1,15 @@
 //! Trees described by documents: composefs manifests, and OCI layouts with layers and correct digests.
 
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
 use uxfs::import::{self, ImportOptions, ImportSource};
-use uxfs_archive::{DumpSource, OciImage};
+use uxfs_archive::{DumpSource, OciImage, ProtoOptions, ProtoSource, Time};
 
-use crate::streams::{directory, held, walk};
+use crate::streams::{directory, fill, held, walk};
 
 /// Blobs of a layout at most.
 const BLOBS: usize = 6;
@@ -26,6 +27,36 @@ pub fn manifest(data: &[u8]) {
     }
     if let Some(source) = held(data, |path| DumpSource::new(path, &base).ok()) {
         walk(Box::new(source));
+    }
+}
+
+/// A protofile, read and imported. `@` is the path of a file with content; no other path leads to one,
+/// because a slash gets a name before it.
+pub fn protofile(data: &[u8]) {
+    let Some((how, text)) = data.split_first() else { return };
+    let content = directory().join("content");
+    if !content.exists() {
+        fs::write(&content, [7; 5000]).unwrap_or_else(|e| panic!("{e}"));
+    }
+    let mut filled = Vec::new();
+    for byte in text {
+        match byte {
+            b'/' => filled.extend_from_slice(b"_/"),
+            b'@' => filled.extend_from_slice(content.as_os_str().as_bytes()),
+            other => filled.push(*other),
+        }
+    }
+    let mut options = ProtoOptions::at(Time { sec: 1_700_000_000, nsec: 0 });
+    options.slashes_are_spaces = how & 1 == 1;
+    let source = || held(&filled, |path| ProtoSource::new(path, options).ok());
+    let Some(checked) = source() else { return };
+    let sound = checked.check().is_ok();
+    if let Some(source) = source() {
+        walk(Box::new(source));
+    }
+    if let Some(source) = source() {
+        // What the check refuses, the import does too.
+        assert!(fill(Box::new(source), filled.len()).is_err() || sound);
     }
 }
 

@@ -40,7 +40,7 @@ pub use blocks::{
 pub use disks::{partition, qcow2};
 pub use image::image;
 pub use inodes::{acl, attr_short, dir_short, inode, xattr};
-pub use layers::{manifest, oci};
+pub use layers::{manifest, oci, protofile};
 pub use replay::replay;
 pub use resize::resize;
 pub use streams::{compressed, import, tar};

@@ -95,8 +95,10 @@ fn again(tar: &[u8], entries: &[Entry]) {
     assert!(source.next().is_ok_and(|entry| entry.is_none()));
 }
 
-/// The entry with its data in whole blocks of 512 bytes, as sparse files are written.
+/// The entry with its data in whole blocks of 512 bytes, as sparse files are written, and without the space
+/// that a tar cannot set aside.
 fn in_blocks(mut entry: Entry) -> Entry {
+    entry.meta.reserve = 0;
     if let Kind::File { size, map } = &mut entry.kind {
         let mut whole: Vec<(u64, u64)> = Vec::new();
         for (start, len) in map.segments() {
@@ -129,13 +131,19 @@ pub fn compressed(data: &[u8]) {
 
 /// A tar into a volume, which is sound afterwards.
 pub fn import(data: &[u8]) {
-    let bases = fresh();
-    let base = &bases[data.len() % bases.len()];
-    let dev = Arc::new(Overlay::new(Arc::clone(&base.memory) as _, usize::MAX));
-    let Some(source) = source(data) else { return };
-    let fs = open(dev.clone());
-    if import::fill(&fs, source, &mut |_| {}).is_ok() {
-        fs.close().unwrap_or_else(|e| panic!("{e}"));
-        assert_eq!(examine(&*dev, 1), None);
+    if let Some(source) = source(data) {
+        let _ = fill(source, data.len());
     }
+}
+
+/// Imports a source into a new volume, one of several, and checks that.
+pub(crate) fn fill(source: Box<dyn Source>, number: usize) -> Result<(), import::ImportError> {
+    let bases = fresh();
+    let base = &bases[number % bases.len()];
+    let dev = Arc::new(Overlay::new(Arc::clone(&base.memory) as _, usize::MAX));
+    let fs = open(dev.clone());
+    import::fill(&fs, source, &mut |_| {})?;
+    fs.close().unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(examine(&*dev, 1), None);
+    Ok(())
 }

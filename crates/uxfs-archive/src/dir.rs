@@ -6,7 +6,8 @@
 //! Invariants:
 //! 1. Every file is opened relative to its directory's descriptor without following symbolic links
 //!    (except the root that the user named). A concurrent change of the tree cannot redirect the
-//!    walk. A file that was replaced between `stat` and `open` is an error.
+//!    walk. Metadata and data are those of one file: a file is examined by its descriptor, or one
+//!    that was replaced between `stat` and `open` is an error.
 //! 2. At most `OPEN_MAX` directories are open at a time, at any depth. A closed directory is
 //!    reopened through `..` and must be the same one.
 //! 3. If a file has become shorter since `stat`, the missing end reads as zeros, with a warning.
@@ -15,26 +16,26 @@
 //! Used by [`open`](crate::open).
 
 use std::collections::HashMap;
-use std::ffi::{CString, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
 use rustix::io::Errno;
 
-use crate::entry::{Entry, Kind, Meta, Time, Xattrs, normal_xattrs};
+use crate::entry::{Entry, Kind, Meta, Time, Xattrs};
 use crate::error::{ArchiveError, Warnings, show};
 use crate::file_data::FileData;
+use crate::host_xattrs::{HostXattrs, Target};
 use crate::source::Source;
 use crate::window::Window;
 
 /// Maximum number of directories open at a time.
 const OPEN_MAX: usize = 16;
-/// Linux' limit in bytes for an attribute's value and for the list of names.
-const XATTR_MAX: usize = 64 << 10;
 
 /// Options of a directory walk.
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,10 +50,10 @@ type Id = (u32, u32, u64);
 
 struct Level {
     /// `None` if closed because more than [`OPEN_MAX`] deeper directories are open.
-    fd: Option<OwnedFd>,
+    fd: Option<Arc<OwnedFd>>,
     id: Id,
-    /// Names not yet visited.
-    names: std::vec::IntoIter<CString>,
+    /// Names not yet visited, with the types that the listing gives.
+    names: std::vec::IntoIter<(CString, FileType)>,
     /// Length of the directory's path.
     path_len: usize,
 }
@@ -70,7 +71,7 @@ pub struct DirSource {
     data: Option<FileData>,
     window: Window,
     done: u64,
-    scratch: Vec<u8>,
+    host_xattrs: HostXattrs,
     warnings: Warnings,
 }
 
@@ -90,7 +91,7 @@ impl DirSource {
             data: None,
             window: Window::default(),
             done: 0,
-            scratch: vec![0; XATTR_MAX],
+            host_xattrs: HostXattrs::default(),
             warnings: Warnings::default(),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -125,15 +126,16 @@ impl DirSource {
         for item in listing {
             let item = item.map_err(|errno| self.failed("listing", errno))?;
             if !matches!(item.file_name().to_bytes(), b"." | b"..") {
-                names.push(item.file_name().to_owned());
+                names.push((item.file_name().to_owned(), item.file_type()));
             }
         }
-        names.sort_unstable();
+        names.sort_unstable_by(|a, b| a.0.cmp(&b.0));
         if let Some(index) = self.levels.len().checked_sub(OPEN_MAX) {
             self.levels[index].fd = None;
         }
         let names = names.into_iter();
-        self.levels.push(Level { fd: Some(fd), id: id(stat), names, path_len: self.path.len() });
+        let fd = Some(Arc::new(fd));
+        self.levels.push(Level { fd, id: id(stat), names, path_len: self.path.len() });
         Ok(())
     }
 
@@ -154,7 +156,7 @@ impl DirSource {
             return Err(self.failed("returning to", moved));
         }
         if let Some(parent) = self.levels.last_mut() {
-            parent.fd = Some(fd);
+            parent.fd = Some(Arc::new(fd));
         }
         Ok(())
     }
@@ -164,30 +166,47 @@ impl DirSource {
         let Some(Level { fd: Some(fd), .. }) = self.levels.first() else {
             return Err(self.failed("opening", Errno::BADF));
         };
-        let fd = fd.try_clone().map_err(|error| self.failed("opening", error))?;
+        let fd = Arc::clone(fd);
         let stat = self.stat_fd(fd.as_fd())?;
         let mut meta = meta(&stat);
         meta.xattrs = self.xattrs(&Target::Open(fd.as_fd()))?;
         Ok(Entry { path: Vec::new(), kind: Kind::Dir, meta })
     }
 
-    /// The entry for one name in the directory on top; `None` if it was deleted.
-    fn visit(&mut self, name: &CString) -> Result<Option<Entry>, ArchiveError> {
-        // Cloned to release the borrow of `self`; the top level's descriptor is always open.
+    /// The entry for one name in the directory on top; `None` if it was deleted. `listed` is the type
+    /// in the listing, which tells what may be opened before it is examined.
+    fn visit(&mut self, name: &CStr, listed: FileType) -> Result<Option<Entry>, ArchiveError> {
+        // Shared, to release the borrow of `self`; the top level's descriptor is always open.
         let dir = match self.levels.last().and_then(|level| level.fd.as_ref()) {
-            Some(fd) => fd.try_clone().map_err(|error| self.failed("opening", error))?,
+            Some(fd) => Arc::clone(fd),
             None => return Err(self.failed("opening", Errno::BADF)),
         };
-        let stat = match stat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
+        let opened = match listed {
+            FileType::RegularFile => open_file(dir.as_fd(), name, false).map(Some),
+            FileType::Directory => open_file(dir.as_fd(), name, true).map(Some),
+            _ => Ok(None),
+        };
+        // A socket, which is mounted on a file, has nothing to open.
+        let opened =
+            if opened.as_ref().is_err_and(|e| *e == Errno::NXIO) { Ok(None) } else { opened };
+        let examined = opened.and_then(|fd| {
+            let stat = match &fd {
+                Some(fd) => stat(fd.as_fd(), c"", AtFlags::EMPTY_PATH),
+                None => stat(dir.as_fd(), name, AtFlags::SYMLINK_NOFOLLOW),
+            };
+            stat.map(|stat| (fd, stat))
+        });
+        let (fd, stat) = match examined {
+            Ok(examined) => examined,
             Err(Errno::NOENT) => {
                 let text = format!("{} vanished while it was read", show(&self.path));
                 self.warnings.push(text);
                 return Ok(None);
             }
-            Err(errno) => return Err(self.failed("reading the metadata of", errno)),
+            Err(errno) => return Err(self.failed("opening", errno)),
         };
         let mut meta = meta(&stat);
+        // Another type than the listed one if something is mounted on the file.
         let file_type = FileType::from_raw_mode(stat.stx_mode.into());
         if file_type != FileType::Directory
             && stat.stx_nlink > 1
@@ -203,7 +222,10 @@ impl DirSource {
         let kind = match file_type {
             FileType::Directory | FileType::RegularFile => {
                 let directory = file_type == FileType::Directory;
-                let fd = self.open(dir.as_fd(), name, directory, &stat)?;
+                let fd = match fd {
+                    Some(fd) => fd,
+                    None => self.open_seen(dir.as_fd(), name, directory, &stat)?,
+                };
                 meta.xattrs = self.xattrs(&Target::Open(fd.as_fd()))?;
                 if directory { self.enter(fd, &stat)? } else { self.file(fd, &stat)? }
             }
@@ -242,23 +264,15 @@ impl DirSource {
         Some(first)
     }
 
-    /// Opens the file that `stat` described, and no other (invariant 1).
-    fn open(
+    /// Opens the file that `seen` describes, and no other.
+    fn open_seen(
         &self,
         dir: BorrowedFd<'_>,
-        name: &CString,
+        name: &CStr,
         directory: bool,
         seen: &Statx,
     ) -> Result<OwnedFd, ArchiveError> {
-        let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        flags.set(OFlags::DIRECTORY, directory);
-        let fd = rustix::fs::openat(dir, name, flags | OFlags::NOATIME, Mode::empty())
-            // Only the owner may use O_NOATIME.
-            .or_else(|errno| match errno {
-                Errno::PERM => rustix::fs::openat(dir, name, flags, Mode::empty()),
-                errno => Err(errno),
-            })
-            .map_err(|errno| self.failed("opening", errno))?;
+        let fd = open_file(dir, name, directory).map_err(|errno| self.failed("opening", errno))?;
         if id(&self.stat_fd(fd.as_fd())?) != id(seen) {
             let other = io::Error::other("the file was replaced while it was read");
             return Err(self.failed("opening", other));
@@ -284,68 +298,23 @@ impl DirSource {
     }
 
     fn xattrs(&mut self, target: &Target<'_>) -> Result<Xattrs, ArchiveError> {
-        let mut list = std::mem::take(&mut self.scratch);
-        let count = match target.list(&mut list) {
-            // This file system has no attributes.
-            Err(Errno::OPNOTSUPP) => Ok(0),
-            other => other,
-        };
-        let names = count.map(|count| list[..count].to_vec());
-        self.scratch = list;
-        let names = names.map_err(|errno| self.failed("listing the attributes of", errno))?;
-        let mut xattrs = Vec::new();
-        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
-            let kept = [&b"user."[..], b"trusted.", b"security.", b"system.posix_acl_"];
-            if !kept.iter().any(|prefix| name.starts_with(prefix)) {
-                let name = name.escape_ascii();
-                self.warnings
-                    .push_once(format!("attribute {name} is specific to the host: left out"));
-                continue;
-            }
-            match target.get(name, &mut self.scratch) {
-                Ok(count) => xattrs.push((name.to_vec(), self.scratch[..count].to_vec())),
-                // The attribute was removed after it was listed.
-                Err(Errno::NODATA) => {}
-                Err(errno) => {
-                    let what = format!("reading attribute {} of", name.escape_ascii());
-                    return Err(self.failed(&what, errno));
-                }
-            }
-        }
-        normal_xattrs(&mut xattrs);
-        Ok(xattrs)
+        let read = self.host_xattrs.read(target, &mut self.warnings);
+        read.map_err(|(what, errno)| self.failed(&what, errno))
     }
 }
 
-/// A file whose attributes are read: by descriptor, or by name if it must not be opened.
-enum Target<'a> {
-    Open(BorrowedFd<'a>),
-    In(BorrowedFd<'a>, &'a CString),
-}
-
-impl Target<'_> {
-    /// No system call takes a directory and a name, but a path in `/proc` works.
-    fn proc_path(dir: BorrowedFd<'_>, name: &CString) -> PathBuf {
-        let dir = PathBuf::from(format!("/proc/self/fd/{}", dir.as_raw_fd()));
-        dir.join(OsStr::from_bytes(name.as_bytes()))
-    }
-
-    fn list(&self, into: &mut [u8]) -> Result<usize, Errno> {
-        match self {
-            Self::Open(fd) => rustix::fs::flistxattr(fd, into),
-            Self::In(dir, name) => rustix::fs::llistxattr(Self::proc_path(*dir, name), into),
-        }
-    }
-
-    fn get(&self, name: &[u8], into: &mut [u8]) -> Result<usize, Errno> {
-        match self {
-            Self::Open(fd) => rustix::fs::fgetxattr(fd, name, into),
-            Self::In(dir, file) => rustix::fs::lgetxattr(Self::proc_path(*dir, file), name, into),
-        }
+/// Opens a file or a directory, without following a symbolic link (invariant 1).
+fn open_file(dir: BorrowedFd<'_>, name: &CStr, directory: bool) -> Result<OwnedFd, Errno> {
+    let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    flags.set(OFlags::DIRECTORY, directory);
+    // Only the owner may use O_NOATIME.
+    match rustix::fs::openat(dir, name, flags | OFlags::NOATIME, Mode::empty()) {
+        Err(Errno::PERM) => rustix::fs::openat(dir, name, flags, Mode::empty()),
+        other => other,
     }
 }
 
-fn stat(dir: BorrowedFd<'_>, name: &std::ffi::CStr, flags: AtFlags) -> Result<Statx, Errno> {
+fn stat(dir: BorrowedFd<'_>, name: &CStr, flags: AtFlags) -> Result<Statx, Errno> {
     let mask = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     rustix::fs::statx(dir, name, flags | AtFlags::NO_AUTOMOUNT, mask)
 }
@@ -395,7 +364,7 @@ impl Source for DirSource {
         loop {
             let Some(level) = self.levels.last_mut() else { return Ok(None) };
             self.path.truncate(level.path_len);
-            let Some(name) = level.names.next() else {
+            let Some((name, listed)) = level.names.next() else {
                 self.pop_level()?;
                 continue;
             };
@@ -403,7 +372,7 @@ impl Source for DirSource {
                 self.path.push(b'/');
             }
             self.path.extend_from_slice(name.to_bytes());
-            if let Some(entry) = self.visit(&name)? {
+            if let Some(entry) = self.visit(&name, listed)? {
                 return Ok(Some(entry));
             }
         }
@@ -434,6 +403,10 @@ impl Source for DirSource {
 
     fn file(&self) -> Option<&File> {
         self.data.as_ref().map(|data| &data.file)
+    }
+
+    fn many_files(&self) -> bool {
+        true
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

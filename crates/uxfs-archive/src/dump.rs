@@ -331,6 +331,10 @@ impl Source for DumpSource {
         }
     }
 
+    fn many_files(&self) -> bool {
+        true
+    }
+
     fn progress(&self) -> (u64, Option<u64>) {
         (self.taken, self.total)
     }

@@ -145,6 +145,8 @@ pub struct Meta {
     /// Extended attributes with full names (`user.x`, `system.posix_acl_access`) and the values
     /// that Linux' `getxattr` returns.
     pub xattrs: Xattrs,
+    /// Bytes of space that a regular file without data has, beyond its end.
+    pub reserve: u64,
     /// Name of the owner; empty if the source does not store it.
     pub uname: Vec<u8>,
     /// Name of the group; empty if the source does not store it.

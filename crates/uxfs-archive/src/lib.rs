@@ -2,9 +2,10 @@
 //!
 //! This crate reads tar archives (V7, ustar, PAX, GNU; files and pipes; plain, and compressed with
 //! gzip, xz and zstd if the features of these names are on),
-//! directories, and manifests in composefs' format as one stream of entries ([`Source`]). It finds
-//! the layers of an OCI image ([`OciImage`]) and writes a stream as a PAX tar ([`TarWriter`]). It
-//! does not depend on XFS; `uxfs import` and `uxfs export` are built on it.
+//! directories, protofiles of mkfs.xfs, and manifests in composefs' format as one stream of entries
+//! ([`Source`]), which a thread can read ahead ([`ReadAhead`]). It finds the layers of an OCI image
+//! ([`OciImage`]) and writes a stream as a PAX tar ([`TarWriter`]). It does not depend on XFS;
+//! `uxfs import`, `uxfs mkfs -p` and `uxfs export` are built on it.
 //!
 //! Invariants:
 //! 1. No archive can make this crate panic, loop, or use memory beyond fixed bounds (PAX headers
@@ -29,10 +30,13 @@ mod entry;
 mod error;
 mod file_data;
 mod header;
+mod host_xattrs;
 mod input;
 #[cfg(feature = "oci")]
 mod oci;
 mod pax;
+mod protofile;
+mod read_ahead;
 mod source;
 mod sparse;
 mod tar_reader;
@@ -48,5 +52,7 @@ pub use entry::{Entry, Kind, Meta, SparseMap, Time, Xattrs};
 pub use error::ArchiveError;
 #[cfg(feature = "oci")]
 pub use oci::{OciImage, Platform};
+pub use protofile::{ProtoOptions, ProtoSource};
+pub use read_ahead::ReadAhead;
 pub use source::{DataReader, Source, open};
 pub use tar_writer::TarWriter;

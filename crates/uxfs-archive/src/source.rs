@@ -51,6 +51,12 @@ pub trait Source: Send {
     /// The regular file to which [`data_position`](Self::data_position) refers.
     fn file(&self) -> Option<&File>;
 
+    /// Whether the data lies in many files of the host, so that another thread should read it ahead:
+    /// [`ReadAhead`](crate::ReadAhead).
+    fn many_files(&self) -> bool {
+        false
+    }
+
     /// Bytes of the input (as stored, possibly compressed) read so far, and in total if known.
     fn progress(&self) -> (u64, Option<u64>);
 

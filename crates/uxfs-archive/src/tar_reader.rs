@@ -283,6 +283,7 @@ impl TarSource {
             xattrs: Vec::new(),
             uname: self.global.uname.as_deref().unwrap_or(header.uname()).to_vec(),
             gname: self.global.gname.as_deref().unwrap_or(header.gname()).to_vec(),
+            reserve: 0,
         };
         extended.finish_meta(&mut meta)?;
         let kind = self.kind(header, &mut extended, raw.ends_with(b"/"))?;

@@ -1,7 +1,8 @@
 //! Handles Ctrl-C and SIGTERM in commands that create files, so that no unfinished file stays behind.
 //!
 //! 1. Unfinished new files ([`uxfs::new_file`]) are removed before the process ends.
-//! 2. The journal keeps an existing volume consistent at every moment, so the process simply ends.
+//! 2. The journal keeps an existing volume consistent at every moment, so the process simply ends. A
+//!    volume that is made in an existing file is marked unfinished until the end.
 //! 3. A signal that the parent has set to be ignored, as nohup and background shells do, stays
 //!    ignored.
 
@@ -43,6 +44,10 @@ fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
 fn end(command: &str, image: &Path, signal: i32) -> ! {
     let removed: Vec<PathBuf> = new_file::remove_unfinished();
     let words = match removed.is_empty() && image.exists() {
+        // What mkfs was to overwrite.
+        true if command == "mkfs" => {
+            format!("{} is unfinished, and holds no volume until mkfs runs again", image.display())
+        }
         true => format!(
             "{} holds everything finished before the interruption; its volume is consistent",
             image.display()

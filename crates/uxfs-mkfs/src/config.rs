@@ -58,10 +58,7 @@ fn letter(line: &Line<'_>) -> Result<char, MkfsError> {
             what: "the section [realtime] of an option file",
             why: "volumes are made without a realtime device",
         }),
-        "proto" => Err(MkfsError::Unsupported {
-            what: "the section [proto] of an option file",
-            why: "fill the volume with `uxfs import`",
-        }),
+        "proto" => Ok('p'),
         _ => usage(format!("invalid option: [{}]: {}={}", line.section, line.name, line.value)),
     }
 }
@@ -108,7 +105,8 @@ mod tests {
     fn sections_map_to_option_letters() {
         let got = options(
             "\u{feff}# all\n[Block]\nsize=1k\n[sector]\nsize = 1k\n[naming]\nsize : 8k ; wide\n\
-             [data]\nagcount=3\n[log]\nsize=70m\n[inode]\n  sparse=0\n[metadata]\nRMAPBT=\n",
+             [data]\nagcount=3\n[log]\nsize=70m\n[inode]\n  sparse=0\n[metadata]\nRMAPBT=\n\
+             [proto]\nfile=/a,b\natime=0\n",
         );
         let mut want = Options::default();
         for (letter, text) in [
@@ -122,6 +120,7 @@ mod tests {
         ] {
             want.apply(letter, text).unwrap();
         }
+        (want.population.file, want.population.atime) = (Some("/a,b".into()), Some(false));
         assert_eq!(got.unwrap(), want);
     }
 
@@ -136,6 +135,8 @@ mod tests {
             ("[metadata]\nrmapbt=1\nrmapbt=0\n", "f: line 3: -m rmapbt option respecified"),
             ("[metadata]\nrmapbt=0,reflink=0\n", "f: line 2: Invalid value 0,reflink=0"),
             ("[metadata]\nrmapbt=1 # on\n", "f: line 2: Invalid value 1 # on"),
+            ("[proto]\nsize=1\n", "f: line 2: unknown option -p size=1"),
+            ("[proto]\nfile=a\nfile=b\n", "f: line 3: -p file option respecified"),
             ("[realtime]\nsize=1g\n", "[realtime] of an option file is not supported"),
         ] {
             let error = options(text).unwrap_err().to_string();

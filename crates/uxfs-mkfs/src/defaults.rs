@@ -1,6 +1,8 @@
 //! Merges options with defaults: a preset, or a defaults file.
 
-use crate::options::{DataOptions, InodeOptions, LogOptions, MetaOptions, NamingOptions, Options};
+use crate::options::{
+    DataOptions, InodeOptions, LogOptions, MetaOptions, NamingOptions, Options, PopulationOptions,
+};
 
 impl Options {
     /// Adds options from `defaults` that are not given here. If one of several mutually exclusive
@@ -20,6 +22,17 @@ impl Options {
             log: self.log.or(&defaults.log, self.sector_size.is_some()),
             meta: self.meta.or(&defaults.meta),
             naming: self.naming.or(&defaults.naming),
+            population: self.population.or(&defaults.population),
+        }
+    }
+}
+
+impl PopulationOptions {
+    fn or(self, defaults: &Self) -> Self {
+        Self {
+            file: self.file.or_else(|| defaults.file.clone()),
+            slashes_are_spaces: self.slashes_are_spaces.or(defaults.slashes_are_spaces),
+            atime: self.atime.or(defaults.atime),
         }
     }
 }

@@ -99,6 +99,16 @@ impl Layout {
         self.uuid
     }
 
+    /// Bytes in a block.
+    pub fn block_size(&self) -> u32 {
+        self.units.block
+    }
+
+    /// Bytes in a sector.
+    pub fn sector_size(&self) -> u32 {
+        self.units.sector
+    }
+
     /// Alignment of inode chunks in blocks; 0 if a block is larger.
     fn inode_align(&self) -> u32 {
         chunk_align(&self.units)

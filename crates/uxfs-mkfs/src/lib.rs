@@ -35,6 +35,7 @@ pub use grown::{options_like, write_groups};
 pub use layout::{Layout, MIN_LOG_BYTES, MIN_VOLUME_BYTES, random_uuid};
 pub use options::{
     Autofsck, DataOptions, InodeOptions, LogOptions, MetaOptions, NamingOptions, Options,
+    PopulationOptions,
 };
 pub use preset::{PRESETS, Preset};
 pub use size::Size;

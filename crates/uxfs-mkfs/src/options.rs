@@ -35,6 +35,8 @@ pub struct Options {
     pub meta: MetaOptions,
     /// `-n`: directories.
     pub naming: NamingOptions,
+    /// `-p`: what fills the volume. This crate only reads these options.
+    pub population: PopulationOptions,
 }
 
 /// `-d`: the data section.
@@ -191,6 +193,18 @@ pub struct NamingOptions {
     pub parent: Option<bool>,
 }
 
+/// `-p`, or the section `[proto]` of an option file: what fills a new volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PopulationOptions {
+    /// `file=`: a directory or a protofile.
+    pub file: Option<String>,
+    /// `slashes_are_spaces=`: a slash in a protofile's name means a space.
+    pub slashes_are_spaces: Option<bool>,
+    /// `atime=`: keep the access times of a directory's files (newer than 6.1).
+    pub atime: Option<bool>,
+}
+
 /// Stores an option's value; fails if the option was given already.
 fn set<T>(slot: &mut Option<T>, sub: &Sub<'_>, value: T) -> Result<(), MkfsError> {
     if slot.is_some() {
@@ -239,6 +253,7 @@ impl Options {
             'l' => self.log(sub),
             'm' => self.meta(sub),
             'n' => self.naming(sub),
+            'p' => self.population(sub),
             's' => self.sector(sub),
             _ => usage(format!("unknown option -{letter}")),
         }
@@ -403,6 +418,16 @@ impl Options {
             "version" => set(&mut naming.version, sub, sub.integer(2, 2, None)?),
             "ftype" => set(&mut naming.ftype, sub, sub.flag()?),
             "parent" => set(&mut naming.parent, sub, sub.flag()?),
+            _ => sub.unknown(),
+        }
+    }
+
+    fn population(&mut self, sub: &Sub<'_>) -> Result<(), MkfsError> {
+        let population = &mut self.population;
+        match sub.name {
+            "file" => set(&mut population.file, sub, sub.text()?.to_owned()),
+            "slashes_are_spaces" => set(&mut population.slashes_are_spaces, sub, sub.flag()?),
+            "atime" => set(&mut population.atime, sub, sub.flag()?),
             _ => sub.unknown(),
         }
     }

@@ -9,5 +9,7 @@ mod directory;
 mod formats;
 mod hostile;
 mod privileged;
+mod protofile;
+mod read_ahead;
 mod tree;
 mod writer;

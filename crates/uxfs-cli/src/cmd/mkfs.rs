@@ -6,12 +6,15 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use uxfs::clock::Clock;
 use uxfs::disk::OpenMode;
 use uxfs::format::timestamp::Timestamp;
+use uxfs::import::Population;
 use uxfs::mkfs::{self, Layout, MkfsError, Preset, WriteOptions};
 use uxfs::new_file::NewFile;
 use uxfs::volume::{self, Location};
 
+use super::population::{self, PopulationOptions};
 use crate::image::Images;
 use crate::interrupt;
 use crate::session::{Failure, Result, Session};
@@ -34,6 +37,8 @@ use crate::users::{self, Owner};
     uxfs mkfs --owner $(id -u):$(id -g) -d size=4g disk.img\n  \
     uxfs mkfs --preset lts-6.12 -d size=4g disk.img\n  \
     uxfs mkfs -c options=site.conf -d size=4g disk.img\n  \
+    uxfs mkfs -p ./rootfs -d size=4g disk.img\n  \
+    uxfs mkfs -p slashes_are_spaces=1,rootfs.proto -d size=4g disk.img\n  \
     uxfs mkfs -N -d size=1t none.img      (only show the geometry)"
 )]
 pub(crate) struct Options {
@@ -46,8 +51,10 @@ pub(crate) struct Options {
     #[arg(short = 'L', value_name = "LABEL")]
     label: Option<String>,
     /// Owner, and group if given, of the root directory: names or numbers
-    #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner)]
+    #[arg(long, value_name = "USER[:GROUP]", value_parser = users::owner, conflicts_with = "proto")]
     owner: Option<Owner>,
+    #[command(flatten)]
+    population: PopulationOptions,
     /// Do not discard the blocks of the device
     #[arg(short = 'K')]
     keep: bool,
@@ -207,6 +214,12 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         None => 0,
     };
     let layout = Layout::new(&wanted, room).map_err(refused)?;
+    let epoch = time::source_date_epoch().map_err(Failure::bare)?;
+    let clock = epoch.map_or(Clock::Real, |sec| Clock::Fixed(Timestamp { sec, nsec: 0 }));
+    let population = match options.no_write {
+        true => None,
+        false => options.population.population(&wanted, &layout, clock)?,
+    };
     if !options.force && length.is_some() {
         refuse_existing(&path, images.location())?;
     }
@@ -225,8 +238,13 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if options.no_write {
         return Ok(());
     }
-    write(options, (&path, images.location()), length, &layout)?;
-    if options.owner.is_none() && !options.quiet && !rustix::process::geteuid().is_root() {
+    let content = Content { clock, population };
+    write(options, (&path, images.location()), length, &layout, &content, session)?;
+    if options.owner.is_none()
+        && content.population.is_none()
+        && !options.quiet
+        && !rustix::process::geteuid().is_root()
+    {
         let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
         let (uid, gid) = (uid.as_raw(), gid.as_raw());
         let hint = format!(
@@ -290,11 +308,20 @@ fn refuse_existing(path: &Path, location: &Location) -> Result<()> {
     }
 }
 
+/// What a new volume holds.
+struct Content {
+    clock: Clock,
+    /// `None` for an empty volume.
+    population: Option<Population>,
+}
+
 fn write(
     options: &Options,
     (path, location): (&Path, &Location),
     length: Option<Length>,
     layout: &Layout,
+    content: &Content,
+    session: &Session,
 ) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     let size = layout.size_bytes();
@@ -320,13 +347,16 @@ fn write(
     if !options.keep && mode == OpenMode::Write {
         device.discard(0, device.len());
     }
-    let epoch = time::source_date_epoch().map_err(Failure::bare)?;
     let mut how = WriteOptions::default();
     how.zero_log = zero;
+    how.in_progress = content.population.is_some();
     let (uid, gid) = options.owner.unwrap_or_default();
     how.owner = (uid.unwrap_or(0), gid.unwrap_or(0));
-    how.now = epoch.map(|sec| Timestamp { sec, nsec: 0 });
+    how.now = Some(content.clock.now());
     mkfs::write(layout, &*device, &how).map_err(|error| Failure::new(path, error.to_string()))?;
+    if let Some(population) = &content.population {
+        population::run(device, population, options.quiet, session)?;
+    }
     new_file.keep();
     Ok(())
 }

@@ -36,6 +36,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mknod;
 pub(crate) mod mount;
 pub(crate) mod mv;
+mod population;
 pub(crate) mod readlink;
 pub(crate) mod relabel;
 mod remount;

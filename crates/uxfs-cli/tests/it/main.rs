@@ -25,6 +25,7 @@ mod listings;
 mod mount_ends;
 mod mounts;
 mod names;
+mod population;
 mod readme;
 mod refusals;
 mod remounts;

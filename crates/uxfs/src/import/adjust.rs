@@ -99,12 +99,23 @@ impl Owners {
     }
 }
 
+/// The times of imported files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Times {
+    /// Those of the source.
+    #[default]
+    Source,
+    /// Modification times up to this one, in seconds; the other times become the modification time.
+    UpTo(i64),
+    /// The modification times of the source, and the access times if `atime` is set; otherwise `now`.
+    Made { now: Time, atime: bool },
+}
+
 /// All changes to entries.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Adjust {
     pub(super) owners: Owners,
-    /// Upper limit of modification times; the other times become the modification time.
-    pub(super) epoch: Option<i64>,
+    pub(super) times: Times,
     pub(super) labelling: Labelling,
 }
 
@@ -113,12 +124,18 @@ impl Adjust {
     pub(super) fn apply(&self, entry: &mut Entry) -> Option<String> {
         let warning = convert_xfs_acls(entry);
         self.owners.apply(&mut entry.meta);
-        if let Some(epoch) = self.epoch {
-            let latest = Time { sec: epoch, nsec: 0 };
-            let meta = &mut entry.meta;
-            meta.mtime = meta.mtime.min(latest);
-            // The other times are those of the copy that is read, not of the tree.
-            (meta.atime, meta.ctime, meta.crtime) = (None, None, None);
+        let meta = &mut entry.meta;
+        match self.times {
+            Times::Source => {}
+            Times::UpTo(epoch) => {
+                meta.mtime = meta.mtime.min(Time { sec: epoch, nsec: 0 });
+                // The other times are those of the copy that is read, not of the tree.
+                (meta.atime, meta.ctime, meta.crtime) = (None, None, None);
+            }
+            Times::Made { now, atime } => {
+                meta.atime = meta.atime.filter(|_| atime).or(Some(now));
+                (meta.ctime, meta.crtime) = (Some(now), Some(now));
+            }
         }
         warning
     }
@@ -212,7 +229,7 @@ mod tests {
 
     #[test]
     fn owners_and_times_are_adjusted() {
-        let mut adjust = Adjust { epoch: Some(50), ..Adjust::default() };
+        let mut adjust = Adjust { times: Times::UpTo(50), ..Adjust::default() };
         adjust.owners.uid_maps = vec![IdMap::new(1000, 0, 10).unwrap()];
         let mut one = entry(vec![(ACL_NAMES[0].1, acl(1007).to_linux())]);
         one.meta.mtime = Time { sec: 50, nsec: 1 };
@@ -227,5 +244,20 @@ mod tests {
         adjust.apply(&mut one);
         assert_eq!((one.meta.uid, one.meta.gid), (6, 5));
         assert_eq!(one.meta.mtime, Time { sec: -3, nsec: 9 });
+    }
+
+    #[test]
+    fn a_population_has_its_own_times() {
+        let at = |sec| Time { sec, nsec: 3 };
+        let mut one = entry(Vec::new());
+        one.meta.mtime = at(100);
+        (one.meta.atime, one.meta.ctime) = (Some(at(7)), Some(at(8)));
+        for (atime, wanted) in [(true, at(7)), (false, at(50))] {
+            let times = Times::Made { now: at(50), atime };
+            Adjust { times, ..Adjust::default() }.apply(&mut one);
+            let meta = &one.meta;
+            assert_eq!((meta.mtime, meta.atime), (at(100), Some(wanted)));
+            assert_eq!((meta.ctime, meta.crtime), (Some(at(50)), Some(at(50))));
+        }
     }
 }

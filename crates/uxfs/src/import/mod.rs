@@ -1,10 +1,10 @@
-//! Fills a volume from a tree: a tar stream, a directory, layers, an OCI image or a manifest, into
-//! a new image or an existing one.
+//! Fills a volume from a tree: a tar stream, a directory, layers, an OCI image, a manifest or a
+//! protofile, into a new image or an existing one.
 //!
 //! 1. A new image is marked unfinished until all of it is on stable storage. If the import fails,
 //!    an image file that this import created is removed and an existing file is emptied. The source
 //!    is opened before anything is created.
-//! 2. The calling thread writes metadata, other threads write data ([`BulkWriter`]). All data is written
+//! 2. The calling thread writes metadata, other threads read files and write data. All data is written
 //!    before the volume is closed.
 //! 3. Memory is bounded for any input: batches of data in flight, the caches of the volume, and the
 //!    times of directories, which are set last.
@@ -16,9 +16,13 @@
 
 mod adjust;
 mod error;
+mod fill;
 mod labelling;
+mod limit;
 mod options;
 mod origin;
+mod populate;
+mod progress;
 mod size;
 mod tree;
 
@@ -26,8 +30,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use uxfs_archive::Source;
-use uxfs_core::{BulkWriter, Fs};
+use uxfs_core::Fs;
 use uxfs_disk::{BlockDev, OpenMode};
 use uxfs_format::superblock::Superblock;
 use uxfs_mkfs as mkfs;
@@ -35,40 +38,16 @@ use uxfs_mkfs as mkfs;
 use crate::new_file::NewFile;
 use crate::volume;
 
-use adjust::Adjust;
 pub use adjust::{IdMap, Owners};
 pub use error::ImportError;
+pub use fill::fill;
+use fill::fill_all;
 pub use options::ImportOptions;
 pub use origin::ImportSource;
 use origin::Origin;
+pub use populate::{Population, populate};
+pub use progress::{ImportSummary, Progress};
 pub use size::Headroom;
-use tree::Tree;
-
-/// The progress of an import.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
-    /// Bytes read from the source.
-    pub read: u64,
-    /// Bytes of the whole source, if known.
-    pub total: Option<u64>,
-    /// Files created so far.
-    pub files: u64,
-}
-
-/// The result of an import.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ImportSummary {
-    /// Entries of the source: files, directories, links and others.
-    pub entries: u64,
-    /// Bytes of file data.
-    pub bytes: u64,
-    /// True if a new file system was created.
-    pub created: bool,
-    /// Size of the volume in bytes.
-    pub size: u64,
-    /// Texts about what could not be kept exactly.
-    pub warnings: Vec<String>,
-}
 
 /// Runs an import and calls `progress` from time to time.
 ///
@@ -110,6 +89,11 @@ fn into_new(
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
+    if options.mkfs.population != mkfs::PopulationOptions::default() {
+        let problem =
+            "-p, or the section [proto] of an option file, is for mkfs: an import names its source";
+        return Err(ImportError::Usage(problem.into()));
+    }
     let origin = Origin::new(&options.source)?;
     origin.probe()?;
     volume::wants_qcow2(&options.image, &options.location)
@@ -228,138 +212,5 @@ impl Drop for EmptyOnError<'_> {
             // The caller reports the error that led here.
             let _ = file.set_len(0).and_then(|()| file.set_len(self.len));
         }
-    }
-}
-
-/// Entries between two progress reports.
-const REPORT_EVERY: u64 = 256;
-/// Largest number of warnings kept; a hostile archive could cause one for each entry.
-const WARNINGS_MAX: usize = 1000;
-
-/// How often an archive may fill the volume: entries that are replaced or skipped count too.
-const FILLS: u64 = 4;
-/// Bytes that every archive may have in addition: headers, padding and the like.
-const ALLOWANCE: u64 = 1 << 30;
-
-/// Bytes that an archive may unpack to for `room` bytes of space.
-fn unpack_limit(room: u64) -> u64 {
-    room.saturating_mul(FILLS).saturating_add(ALLOWANCE)
-}
-
-/// Imports all entries of `source` into an open volume.
-///
-/// # Errors
-/// The errors of [`run`].
-pub fn fill(
-    fs: &Fs,
-    source: Box<dyn Source>,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<ImportSummary, ImportError> {
-    let adjust = Adjust::default();
-    let mut import = Import::new(fs, &adjust, false, progress);
-    import.layer(source)?;
-    Ok(import.summary)
-}
-
-/// Imports all layers in order; `fresh` says that the volume is empty.
-fn fill_all(
-    fs: &Fs,
-    (origin, first): (&Origin, Box<dyn Source>),
-    adjust: &Adjust,
-    fresh: bool,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<ImportSummary, ImportError> {
-    let mut import = Import::new(fs, adjust, origin.layered, progress);
-    let mut first = Some(first);
-    let mut open = |number| first.take().map_or_else(|| origin.open(number), Ok);
-    if fresh {
-        adjust.labelling.begin(fs)?;
-    }
-    for number in 0..origin.len() {
-        // Whiteouts apply to the layers below, wherever they stand in their own layer: apply them
-        // first.
-        if origin.layered && !(fresh && number == 0) {
-            import.apply_whiteouts(open(number)?)?;
-        }
-        import.single = origin.len() == 1;
-        import.layer(open(number)?)?;
-    }
-    adjust.labelling.finish(fs)?;
-    Ok(import.summary)
-}
-
-/// A running import.
-struct Import<'a> {
-    fs: &'a Fs,
-    adjust: &'a Adjust,
-    layered: bool,
-    /// True if there is one layer, whose length is the total.
-    single: bool,
-    /// Bytes read from finished layers.
-    done: u64,
-    summary: ImportSummary,
-    progress: &'a mut dyn FnMut(Progress),
-}
-
-impl<'a> Import<'a> {
-    fn new(
-        fs: &'a Fs,
-        adjust: &'a Adjust,
-        layered: bool,
-        progress: &'a mut dyn FnMut(Progress),
-    ) -> Self {
-        let size = fs.geo.dblocks << fs.geo.block_log;
-        let summary = ImportSummary { size, ..ImportSummary::default() };
-        Self { fs, adjust, layered, single: true, done: 0, summary, progress }
-    }
-
-    fn warn(&mut self, warning: String) {
-        if self.summary.warnings.len() < WARNINGS_MAX {
-            self.summary.warnings.push(warning);
-        }
-    }
-
-    fn report(&mut self, source: &dyn Source) {
-        let (read, total) = source.progress();
-        let (read, total) = (self.done + read, total.filter(|_| self.single));
-        (self.progress)(Progress { read, total, files: self.summary.entries });
-    }
-
-    /// Removes what the whiteouts of a layer hide.
-    fn apply_whiteouts(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
-        source.set_limit(unpack_limit(self.summary.size));
-        let mut tree = Tree::new(self.fs, true, None);
-        while let Some(entry) = source.next()? {
-            tree.apply_whiteout(&entry)?;
-        }
-        tree.finish()
-    }
-
-    /// Adds a layer.
-    fn layer(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
-        source.set_limit(unpack_limit(self.summary.size));
-        let copy = source.file().map(std::fs::File::try_clone).transpose();
-        let copy = copy.map_err(ImportError::Data)?;
-        let writer = BulkWriter::start(self.fs, copy.as_ref())?;
-        let contexts = self.adjust.labelling.contexts();
-        let mut tree = Tree::new(self.fs, self.layered, contexts);
-        while let Some(mut entry) = source.next()? {
-            if let Some(warning) = self.adjust.apply(&mut entry) {
-                self.warn(warning);
-            }
-            let added = tree.add(&entry, &mut *source, &writer)?;
-            self.summary.bytes += added.bytes;
-            added.warnings.into_iter().for_each(|warning| self.warn(warning));
-            self.summary.entries += 1;
-            if self.summary.entries.is_multiple_of(REPORT_EVERY) {
-                self.report(&*source);
-            }
-        }
-        writer.finish().map_err(ImportError::Data)?;
-        tree.finish()?;
-        source.warnings().into_iter().for_each(|warning| self.warn(warning));
-        self.report(&*source);
-        self.done += source.progress().0;
-        Ok(())
     }
 }

@@ -7,7 +7,7 @@ use uxfs_core::clock::Clock;
 use uxfs_format::timestamp::Timestamp;
 use uxfs_mkfs as mkfs;
 
-use super::adjust::{Adjust, Owners};
+use super::adjust::{Adjust, Owners, Times};
 use super::error::ImportError;
 use super::labelling::Labelling;
 use super::origin::ImportSource;
@@ -87,7 +87,8 @@ impl ImportOptions {
     /// The changes to the entries, for a new volume or for one that has files.
     pub(super) fn adjust(&self, fresh: bool) -> Result<Adjust, ImportError> {
         let labelling = Labelling::new(self.labels.as_ref(), &self.source, fresh)?;
-        Ok(Adjust { owners: self.owners.clone(), epoch: self.source_date_epoch, labelling })
+        let times = self.source_date_epoch.map_or(Times::Source, Times::UpTo);
+        Ok(Adjust { owners: self.owners.clone(), times, labelling })
     }
 
     /// The options for opening a volume; `identity` distinguishes it from others.
@@ -104,7 +105,7 @@ impl ImportOptions {
 }
 
 /// Hashes bytes to a seed (FNV-1a).
-fn seed(bytes: &[u8]) -> u64 {
+pub(super) fn seed(bytes: &[u8]) -> u64 {
     let step = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, step)
 }

@@ -9,9 +9,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use uxfs_archive::Source;
 #[cfg(feature = "oci")]
 use uxfs_archive::{DumpSource, OciImage, Platform};
+use uxfs_archive::{ProtoOptions, ProtoSource, Source};
 
 use super::error::ImportError;
 
@@ -21,6 +21,8 @@ use super::error::ImportError;
 pub enum ImportSource {
     /// A tar stream, compressed or not, or a directory; `-` is standard input.
     Tree(PathBuf),
+    /// The tree that a protofile of mkfs.xfs describes.
+    Protofile(PathBuf, ProtoOptions),
     /// A stack of layers, the lowest first, by the rules of OCI: `.wh.NAME` hides `NAME` of lower
     /// layers, `.wh..wh..opq` hides everything that lower layers have in its directory, and an
     /// entry replaces what lower layers have at its path. Each layer is read twice.
@@ -72,7 +74,7 @@ impl ImportSource {
     /// The files and directories that the source names, which must exist.
     pub fn paths(&self) -> Vec<&Path> {
         match self {
-            Self::Tree(path) => vec![path],
+            Self::Tree(path) | Self::Protofile(path, _) => vec![path],
             Self::Layers(paths) => paths.iter().map(PathBuf::as_path).collect(),
             #[cfg(feature = "oci")]
             Self::Oci { layout, .. } => vec![layout],
@@ -84,6 +86,7 @@ impl ImportSource {
 
 enum Layer {
     Tree(PathBuf),
+    Protofile(PathBuf, ProtoOptions),
     #[cfg(feature = "oci")]
     Manifest(PathBuf, PathBuf),
 }
@@ -91,7 +94,7 @@ enum Layer {
 impl Layer {
     fn stream(&self) -> Option<String> {
         let path = match self {
-            Self::Tree(path) => path,
+            Self::Tree(path) | Self::Protofile(path, _) => path,
             #[cfg(feature = "oci")]
             Self::Manifest(path, _) => path,
         };
@@ -116,6 +119,9 @@ impl Origin {
         let trees = |paths: &[PathBuf]| paths.iter().cloned().map(Layer::Tree).collect();
         let (layers, layered) = match source {
             ImportSource::Tree(path) => (vec![Layer::Tree(path.clone())], false),
+            ImportSource::Protofile(path, options) => {
+                (vec![Layer::Protofile(path.clone(), *options)], false)
+            }
             ImportSource::Layers(paths) => (trees(paths), true),
             #[cfg(feature = "oci")]
             ImportSource::Oci { layout, tag, platform } => {
@@ -141,11 +147,13 @@ impl Origin {
         self.layers.iter().find_map(Layer::stream)
     }
 
-    /// Opens each layer once, except streams, to check that it exists.
+    /// Opens each layer once, except streams, to check that it exists; of a protofile, checks all.
     pub(super) fn probe(&self) -> Result<(), ImportError> {
         for (number, layer) in self.layers.iter().enumerate() {
-            if layer.stream().is_none() {
-                self.open(number)?;
+            match layer {
+                _ if layer.stream().is_some() => {}
+                Layer::Protofile(path, options) => ProtoSource::new(path, *options)?.check()?,
+                _ => drop(self.open(number)?),
             }
         }
         Ok(())
@@ -160,6 +168,7 @@ impl Origin {
     pub(super) fn open(&self, number: usize) -> Result<Box<dyn Source>, ImportError> {
         Ok(match &self.layers[number] {
             Layer::Tree(path) => uxfs_archive::open(path)?,
+            Layer::Protofile(path, options) => Box::new(ProtoSource::new(path, *options)?),
             #[cfg(feature = "oci")]
             Layer::Manifest(manifest, base) => Box::new(DumpSource::new(manifest, base)?),
         })

@@ -6,6 +6,7 @@ use std::path::Path;
 use uxfs_archive::{Entry, Kind, Source};
 
 use super::error::ImportError;
+use super::limit::unpack_limit;
 use super::options::ImportOptions;
 use super::origin::Origin;
 use crate::volume;
@@ -107,7 +108,7 @@ impl Measure {
     /// Errors of reading the source; more data than the host has room for, which a small archive
     /// can claim.
     fn add(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
-        source.set_limit(super::unpack_limit(self.free));
+        source.set_limit(unpack_limit(self.free));
         while let Some(entry) = source.next()? {
             self.total = self.total.saturating_add(self.entry(&entry));
             if let Kind::File { map, .. } = &entry.kind {
@@ -137,6 +138,7 @@ impl Measure {
                     bytes = bytes.saturating_add(blocks.saturating_mul(block));
                 }
                 bytes = bytes.saturating_add(map.segments().len() as u64 * 16);
+                bytes = bytes.saturating_add(entry.meta.reserve);
             }
             Kind::Dir => bytes += block,
             Kind::Symlink { target } if target.len() as u64 > inode.saturating_sub(176) => {

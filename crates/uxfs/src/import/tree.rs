@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
-use uxfs_core::{BulkWriter, Content, Error, Fs, NewInode, Segment, SetAttr, Times};
+use uxfs_core::{BulkWriter, Content, Error, Fallocate, Fs, NewInode, Segment, SetAttr, Times};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
@@ -122,6 +122,10 @@ impl<'a> Tree<'a> {
         let xattrs = self.xattrs(entry, added)?;
         new.attr_bytes = xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
         new.mode |= match &entry.kind {
+            Kind::File { .. } if entry.meta.reserve > 0 => {
+                new.mode |= S_IFREG;
+                return self.add_reserved(parent, name, &new, &xattrs, entry.meta.reserve, writer);
+            }
             Kind::File { size, map } => {
                 new.mode |= S_IFREG;
                 return self
@@ -323,6 +327,23 @@ impl<'a> Tree<'a> {
         Ok(total)
     }
 
+    /// Adds a file without data for which space is set aside.
+    fn add_reserved(
+        &mut self,
+        parent: Ino,
+        name: &[u8],
+        new: &NewInode,
+        xattrs: &[(Vec<u8>, Vec<u8>)],
+        reserve: u64,
+        writer: &BulkWriter<'_>,
+    ) -> Result<(), ImportError> {
+        let (ino, _) = self.make_replacing(parent, name, writer, |fs, _| {
+            fs.build(parent, name, new, xattrs, Content::Empty)
+        })?;
+        self.fs.fallocate(ino, Fallocate::Allocate { keep_size: true }, 0, reserve)?;
+        Ok(self.fs.set_attr(ino, &times_of(new))?)
+    }
+
     /// Adds a file whose segments share blocks, through the volume's own write.
     #[expect(clippy::too_many_arguments, reason = "one call, from the entry's parts")]
     fn add_file_unaligned(
@@ -355,14 +376,8 @@ impl<'a> Tree<'a> {
         if end != size {
             self.fs.truncate(ino, size)?;
         }
-        if let Some(times) = new.times.filter(|_| size > 0) {
-            let change = SetAttr {
-                atime: Some(times.atime),
-                mtime: Some(times.mtime),
-                ctime: Some(times.ctime),
-                ..SetAttr::default()
-            };
-            self.fs.set_attr(ino, &change)?;
+        if size > 0 {
+            self.fs.set_attr(ino, &times_of(new))?;
         }
         Ok(total)
     }
@@ -626,10 +641,11 @@ fn new_inode(meta: &Meta) -> NewInode {
 }
 
 fn dir_attrs(new: &NewInode) -> SetAttr {
+    SetAttr { permissions: Some(new.mode), uid: Some(new.uid), gid: Some(new.gid), ..times_of(new) }
+}
+
+fn times_of(new: &NewInode) -> SetAttr {
     SetAttr {
-        permissions: Some(new.mode),
-        uid: Some(new.uid),
-        gid: Some(new.gid),
         atime: new.times.map(|t| t.atime),
         mtime: new.times.map(|t| t.mtime),
         ctime: new.times.map(|t| t.ctime),

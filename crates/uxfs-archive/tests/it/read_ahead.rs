@@ -1,0 +1,112 @@
+//! Sources that a thread reads ahead.
+
+use std::fs;
+use std::path::Path;
+
+use uxfs_archive::{DirOptions, DirSource, ProtoOptions, ProtoSource, ReadAhead, Source, Time};
+
+use crate::tree::{Lenient, assert_same, items, make_full, read};
+
+fn ahead(path: &Path) -> ReadAhead {
+    let source = DirSource::new(path, DirOptions::default()).unwrap();
+    assert!(source.many_files());
+    ReadAhead::start(Box::new(source)).unwrap()
+}
+
+#[test]
+fn what_is_read_ahead_is_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    make_full(dir.path());
+    // Larger than all batches, and files that fill one exactly.
+    fs::write(dir.path().join("large"), vec![7; 12 << 20]).unwrap();
+    for number in 0..3 {
+        fs::write(dir.path().join(format!("even{number}")), vec![number; 512 << 10]).unwrap();
+    }
+    let many = dir.path().join("many");
+    fs::create_dir(&many).unwrap();
+    for number in 0..1500 {
+        fs::write(many.join(number.to_string()), vec![b'x'; number]).unwrap();
+    }
+    let wanted = read(dir.path());
+    let mut source = ahead(dir.path());
+    assert_same(&items(&mut source), &wanted, Lenient::default());
+    assert!(source.progress().0 > 12 << 20);
+    assert!(source.next().unwrap().is_none() && source.read(&mut [0]).unwrap() == 0);
+    // Data that nobody wants is skipped.
+    let mut source = ahead(dir.path());
+    let names = std::iter::from_fn(|| source.next().unwrap().map(|entry| entry.path));
+    assert!(names.eq(wanted.iter().map(|item| item.0.path.clone())));
+}
+
+#[test]
+fn a_consumer_may_stop_early() {
+    let dir = tempfile::tempdir().unwrap();
+    for number in 0..40 {
+        fs::write(dir.path().join(format!("file{number}")), vec![0; 300 << 10]).unwrap();
+    }
+    drop(ahead(dir.path()));
+    let mut source = ahead(dir.path());
+    for _ in 0..3 {
+        assert!(source.next().unwrap().is_some());
+    }
+    drop(source);
+}
+
+#[test]
+fn entries_before_an_error_arrive_and_the_error_follows() {
+    let dir = tempfile::tempdir().unwrap();
+    let content = dir.path().join("content");
+    fs::write(&content, vec![3; 2 << 20]).unwrap();
+    let proto = dir.path().join("proto");
+    let good = format!("good ---644 0 0 {}", content.display());
+    fs::write(&proto, format!("b\n0 0\nd--755 0 0\n{good}\nbad ---644 0 0 /absent\n$\n")).unwrap();
+    let source = ProtoSource::new(&proto, ProtoOptions::at(Time::default())).unwrap();
+    let mut source = ReadAhead::start(Box::new(source)).unwrap();
+    assert_eq!(source.next().unwrap().unwrap().path, b"");
+    assert_eq!(source.next().unwrap().unwrap().path, b"good");
+    let mut total = 0;
+    let error = loop {
+        match source.read(&mut [0; 5000]) {
+            Ok(0) => break source.next().unwrap_err(),
+            Ok(count) => total += count,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(total, 2 << 20);
+    assert!(error.to_string().contains("line 5"), "{error}");
+}
+
+/// A source that panics.
+struct Panics;
+
+impl Source for Panics {
+    fn next(&mut self) -> Result<Option<uxfs_archive::Entry>, uxfs_archive::ArchiveError> {
+        panic!("on purpose")
+    }
+    fn read(&mut self, _: &mut [u8]) -> Result<usize, uxfs_archive::ArchiveError> {
+        Ok(0)
+    }
+    fn chunk(&mut self) -> Result<&[u8], uxfs_archive::ArchiveError> {
+        Ok(&[])
+    }
+    fn consume(&mut self, _: usize) {}
+    fn data_position(&self) -> Option<u64> {
+        None
+    }
+    fn file(&self) -> Option<&fs::File> {
+        None
+    }
+    fn progress(&self) -> (u64, Option<u64>) {
+        (0, None)
+    }
+    fn warnings(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+#[test]
+fn a_thread_that_dies_is_an_error_not_an_end() {
+    let mut source = ReadAhead::start(Box::new(Panics)).unwrap();
+    let error = source.next().unwrap_err().to_string();
+    assert!(error.contains("the thread that reads ahead stopped"), "{error}");
+}
