@@ -55,6 +55,7 @@ pub use hang::{Hang, HangLimits, Watch};
 pub use listing::{ContentSum, Entry, Fields, Kind, Listing, Space, Time, Value, checksum};
 pub use tools::{
     Xfsprogs, both, both_after_old_kernel, db, db_check, db_value, db_write, mkfs, program, repair,
+    systemd_repart,
 };
 pub use uxfs_testkit::Rng;
 pub use vm::Kernel;

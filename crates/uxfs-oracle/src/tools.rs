@@ -29,6 +29,19 @@ pub fn program(name: &str, package: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("{name} is missing: install {package} (./test does)"))
 }
 
+/// The directory with systemd-repart of Debian unstable, which the script in its `bin` starts. It can be
+/// copied elsewhere.
+///
+/// # Panics
+/// When it is missing: a test that cannot ask its judge has failed.
+#[must_use]
+pub fn systemd_repart() -> PathBuf {
+    let dir = cache().join("repart");
+    let script = dir.join("bin/systemd-repart");
+    assert!(script.exists(), "{} is missing: run tools/setup-repart", script.display());
+    dir
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Xfsprogs {
     /// The one that is installed: Debian 12's, 6.1. It alone has `xfs_db -c check`.

@@ -144,6 +144,12 @@ fn the_examples_with_names_of_xfsprogs_work_for_an_ordinary_user() {
 fn the_recipes_for_disk_images_work_for_an_ordinary_user() {
     let _ = uxfs_oracle::program("veritysetup", "cryptsetup-bin");
     let place = Place::new();
+    // The ordinary user may not look into root's cache.
+    let repart = uxfs_oracle::systemd_repart();
+    let copied = Command::new("cp").arg("-r").arg(repart).arg(place.path("repart")).status();
+    assert!(copied.is_ok_and(|status| status.success()));
+    std::os::unix::fs::symlink("../repart/bin/systemd-repart", place.path("bin/systemd-repart"))
+        .unwrap();
     // The container image that the page says how to fetch.
     let image = place.shell(&format!(
         "{OCI}
