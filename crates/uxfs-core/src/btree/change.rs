@@ -67,6 +67,10 @@ impl<T: Tree> Cursor<T> {
         node.open(tx, tree, &shape, num, *index, 1);
         node.put(tx, tree, &shape, *index, &entry);
         node.set_num(tx, tree, &shape, num + 1);
+        if T::OVERLAPPING {
+            self.widen_keys(tx, tree, level, &entry);
+            return Ok(());
+        }
         self.fix_keys(tx, tree, level)
     }
 
@@ -400,6 +404,42 @@ impl<T: Tree> Cursor<T> {
             }
         }
         Ok(())
+    }
+
+    /// Updates the keys above the node at `level`, to which `entry` was added. An entry can only lower
+    /// the first key and raise the high key, so no node is read whole.
+    fn widen_keys(&self, tx: &mut Tx<'_>, tree: &T, level: usize, entry: &Entry) {
+        let half = T::KIND.key_len() / 2;
+        let added = match level {
+            0 => T::high_key(&T::read_rec(&entry.bytes[..T::KIND.rec_len()])),
+            _ => T::read_key(&entry.bytes[half..2 * half]),
+        };
+        for level in level..self.path.len() - 1 {
+            let mut bytes = [0; ENTRY_MAX];
+            self.path[level].node.with(Env::Tx(tx), tree, level, |b, s| {
+                let first = &b[s.entries(0..1)];
+                match level {
+                    0 => T::write_key(&T::key(&T::read_rec(first)), &mut bytes[..half]),
+                    _ => bytes[..half].copy_from_slice(&first[..half]),
+                }
+            });
+            let Level { node: up, index } = &self.path[level + 1];
+            let range = up.shape(Env::Tx(tx), tree, level + 1).entries(*index..*index + 1);
+            let same = up.with(Env::Tx(tx), tree, level + 1, |b, _| {
+                let old = &b[range.clone()];
+                bytes[half..2 * half].copy_from_slice(&old[half..2 * half]);
+                if T::read_key(&old[half..2 * half]) < added {
+                    T::write_key(&added, &mut bytes[half..2 * half]);
+                }
+                old[..2 * half] == bytes[..2 * half]
+            });
+            if same {
+                break;
+            }
+            up.edit(tx, tree, range.start..range.start + 2 * half, |b| {
+                b.copy_from_slice(&bytes[..2 * half]);
+            });
+        }
     }
 
     /// Updates the key of child `index` of the node above `level`. Returns whether it changed.

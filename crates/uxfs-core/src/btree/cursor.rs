@@ -143,11 +143,10 @@ impl<T: Tree> Cursor<T> {
     ) -> Result<bool> {
         if level == 0 {
             return Ok(node.with(env, tree, 0, |b, s| {
-                (0..s.num(b)).all(|i| {
-                    let rec = T::read_rec(&b[s.entries(i..i + 1)]);
-                    let apart = T::high_key(&rec) < *low || T::key(&rec) > *high;
-                    apart || visit(&rec)
-                })
+                let recs = (0..s.num(b)).map(|i| T::read_rec(&b[s.entries(i..i + 1)]));
+                // The records are in the order of their first keys.
+                let mut near = recs.take_while(|rec| T::key(rec) <= *high);
+                near.all(|rec| T::high_key(&rec) < *low || visit(&rec))
             }));
         }
         let half = T::KIND.key_len() / 2;

@@ -54,8 +54,8 @@ pub struct ImportOptions {
     pub open: OpenOptions,
 }
 
-/// The default of `open.cache_bytes`.
-const CACHE_BYTES: usize = 8 << 20;
+/// The size of the cache, unless another one is asked for.
+pub(super) const CACHE_BYTES: usize = 8 << 20;
 
 impl ImportOptions {
     /// Imports the tar archive or directory `source` into `image`; all other options have their

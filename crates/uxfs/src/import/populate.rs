@@ -18,7 +18,7 @@ use super::adjust::{Adjust, Owners, Times};
 use super::error::ImportError;
 use super::fill::fill_all;
 use super::labelling::Labelling;
-use super::options::seed;
+use super::options::{CACHE_BYTES, seed};
 use super::origin::{ImportSource, Origin};
 use super::progress::{ImportSummary, Progress};
 use crate::labels::Labels;
@@ -107,6 +107,7 @@ pub fn populate(
     };
     let mut open = OpenOptions::default();
     open.unfinished = true;
+    open.cache_bytes = CACHE_BYTES;
     open.clock = population.clock;
     open.seed = population.seed;
     let fs = Fs::open(device, open)?;
