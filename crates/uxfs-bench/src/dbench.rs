@@ -294,7 +294,7 @@ fn dbench(options: &Options, clients: u32, mounted: &Mounted) -> Result<Run> {
     }
     let status = child.wait().map_err(fail)?;
     let (Some(rate), true, Some((during, seconds))) = (rate, status.success(), during) else {
-        return Err(BenchError::new("dbench", format!("{status}, or no throughput told")));
+        return Err(BenchError::new("dbench", format!("{status}, or no throughput printed")));
     };
     mounted.sync()?;
     let all = mounted.traffic()? - before;

@@ -15,7 +15,7 @@ const ROOT_ENTRIES: u64 = 512;
 const MIN_16: u64 = 4085;
 const MIN_32: u64 = 65_525;
 const MAX_32: u64 = 0x0fff_fff5;
-/// Shortest volume that gets FAT32 unless told otherwise: some firmware reads nothing else.
+/// Shortest volume that gets FAT32 unless the spec says otherwise: some firmware reads nothing else.
 const PREFER_32: u64 = 34 << 20;
 
 /// Longest volume, in MiB: sectors are numbered by 32 bits.

@@ -115,7 +115,7 @@ fn very_large_volumes_are_made_alike() {
             // compared by the tables below.
             let line = match size < TIB {
                 true => line.to_owned(),
-                false => format!("{line} -l size=64m"),
+                false => format!("{line} -l size=75m"),
             };
             let outcome = alike(size, &line, false).unwrap();
             assert!(matches!(outcome, Outcome::Made), "{line}: {outcome:?}");

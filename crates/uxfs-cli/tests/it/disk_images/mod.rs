@@ -165,10 +165,10 @@ fn tools_accept_each_part_of_a_disk() {
 
     let root = value(&built, "/partitions/2/root_hash");
     fixture.sh(&format!("veritysetup verify p2.img p3.img {root}"));
-    let told = fixture.sh("veritysetup format --salt 00112233445566778899aabbccddeeff \
+    let printed = fixture.sh("veritysetup format --salt 00112233445566778899aabbccddeeff \
          --uuid $(veritysetup dump p3.img | sed -n 's/^UUID: *//p') p2.img other >said; \
          cmp -n $(stat -c %s other) other p3.img; sed -n 's/^Root hash: *//p' said");
-    assert_eq!(told.trim(), root);
+    assert_eq!(printed.trim(), root);
     // The Discoverable Partitions Specification: the halves of the root hash are the UUIDs.
     let halves = [&root[..32], &root[32..]];
     for (number, half) in [1, 2].into_iter().zip(halves) {
@@ -201,9 +201,9 @@ fn hash_trees_equal_those_of_veritysetup() {
             fixture.uxfs(&["disk", "build", "-f", "disk.toml", "-o", "d.img", "--json"]).good();
         let root = value(&built, "/partitions/1/root_hash");
         let salt = if salt.is_empty() { "-" } else { salt };
-        let told = fixture
+        let printed = fixture
             .sh(&format!("veritysetup format --salt {salt} data h | sed -n 's/^Root hash: *//p'"));
-        assert_eq!(told.trim(), root, "{blocks} blocks");
+        assert_eq!(printed.trim(), root, "{blocks} blocks");
         cut(&fixture, "d.img");
         fixture.sh(&format!("veritysetup verify p1.img p2.img {root}"));
     }
@@ -235,8 +235,8 @@ fn fat_volumes_hold_what_was_given() {
         cut(&fixture, "d.img");
         fixture.sh("export LC_ALL=C.UTF-8; fsck.fat -n p1.img >/dev/null; rm -rf out; mkdir out; \
                     mcopy -s -n -Q -i p1.img '::*' out; diff -r t out");
-        let told = fixture.sh("fsck.fat -nv p1.img");
-        assert!(told.contains(&format!("{says} bit entries")), "{size}{bits}: {told}");
+        let printed = fixture.sh("fsck.fat -nv p1.img");
+        assert!(printed.contains(&format!("{says} bit entries")), "{size}{bits}: {printed}");
     }
 }
 

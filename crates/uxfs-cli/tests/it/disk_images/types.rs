@@ -47,9 +47,9 @@ fn types_are_those_that_sfdisk_knows() {
     describe(&fixture, types.iter().map(table).collect::<String>());
     fixture.uxfs(&["disk", "build", "-q", "disk.toml", "-o", "d.img"]).good();
     let list = fixture.sh("sfdisk -q -l -o Type d.img | tail -n +2");
-    let told: Vec<&str> = list.lines().map(str::trim).collect();
-    assert_eq!(told.len(), types.len());
-    for (told, (name, says)) in told.iter().zip(types) {
-        assert!(told.eq_ignore_ascii_case(says), "{name}: {told}");
+    let printed: Vec<&str> = list.lines().map(str::trim).collect();
+    assert_eq!(printed.len(), types.len());
+    for (printed, (name, says)) in printed.iter().zip(types) {
+        assert!(printed.eq_ignore_ascii_case(says), "{name}: {printed}");
     }
 }
