@@ -13,6 +13,7 @@ struct Data {
     column: Vec<Column>,
     source: Vec<Source>,
     row: Vec<Row>,
+    tried: Tried,
 }
 
 #[derive(Deserialize)]
@@ -45,6 +46,43 @@ struct Cell {
     tests: Vec<String>,
 }
 
+/// A run of tools/compare.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tried {
+    /// What was done.
+    how: String,
+    tool: Vec<Tool>,
+    result: Vec<Outcome>,
+    /// What the tables do not say.
+    remarks: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Tool {
+    name: String,
+    version: String,
+    is: String,
+    licence: String,
+    /// What its own documents say of XFS.
+    says: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Outcome {
+    tool: String,
+    task: String,
+    volume: String,
+    /// What the tool itself reported.
+    said: String,
+    repair: String,
+    tree: String,
+    seconds: String,
+    mib: String,
+}
+
 const HEAD: &str = "<!-- Made from compared.toml by `UXFS_WRITE_DOCS=1 cargo test -p uxfs --test it compared`. -->
 
 # uxfs beside other tools
@@ -72,11 +110,31 @@ fn page(data: &Data) -> String {
         }
         page.push('\n');
     }
+    tried(&mut page, &data.tried);
     page.push_str("\n## Sources\n\n");
     for (number, source) in (1..).zip(&data.source) {
         writeln!(page, "{number}. {}", source.text).unwrap();
     }
     page
+}
+
+/// The section about a run of tools/compare.
+fn tried(page: &mut String, data: &Tried) {
+    let Tried { how, tool, result, remarks } = data;
+    writeln!(page, "\n## Tried\n\n{how}").unwrap();
+    page.push_str("| tool | what it is | licence | its own documents say |\n|---|---|---|---|\n");
+    for Tool { name, version, is, licence, says } in tool {
+        writeln!(page, "| {name} {version} | {is} | {licence} | {says} |").unwrap();
+    }
+    page.push_str(
+        "\n| tool | task | volume | the tool said | `xfs_repair -n`: 6.1, 7.2 | the tree | s | MiB |\n\
+        |---|---|---|---|---|---|---|---|\n",
+    );
+    for Outcome { tool, task, volume, said, repair, tree, seconds, mib } in result {
+        write!(page, "| {tool} | {task} | {volume} | {said} | {repair} | {tree} ").unwrap();
+        writeln!(page, "| {seconds} | {mib} |").unwrap();
+    }
+    write!(page, "\n{remarks}").unwrap();
 }
 
 /// The cell of FORMAT.md in the row that begins with `row`, below the head `column`.
@@ -151,6 +209,25 @@ fn compared_agrees_with_format() {
             assert!(cell.source.is_none_or(|number| known.contains(&number)), "{}", row.what);
         }
     }
+}
+
+/// The versions that were tried are the pinned ones, and every tool of tools/compare was.
+#[test]
+fn the_tools_that_were_tried_are_the_pinned_ones() {
+    let read = |name: &str| std::fs::read_to_string(root().join(name)).unwrap();
+    let (script, crates) = (read("tools/compare"), read("tools/compare.d/Cargo.toml"));
+    let tried = data().tried;
+    for Tool { name, version, .. } in &tried.tool {
+        let installed = script.contains(&format!("{}_VERSION={version}\n", name.to_uppercase()));
+        let is_line = |line: &str| {
+            let names = line.starts_with(&format!("{name} = "))
+                || line.contains(&format!("package = \"{name}\""));
+            names && line.contains(&format!("\"={version}\""))
+        };
+        assert!(installed || crates.lines().any(is_line), "{name} {version} is not pinned");
+        assert!(tried.result.iter().any(|result| result.tool == *name), "no result of {name}");
+    }
+    assert_eq!(tried.tool.len(), 5);
 }
 
 #[test]

@@ -39,7 +39,8 @@ fn kernel_list(name: &str, image: &str, options: &str) -> Result<Listing, Why> {
     let said = |finding: Finding| {
         let quiet = ["Mounting V", "Ending clean mount", "Starting recovery", "Ending recovery"];
         let of_xfs = |line: &&String| {
-            line.contains("XFS (") && !quiet.iter().any(|words| line.contains(words))
+            let loud = !quiet.iter().any(|words| line.contains(words));
+            line.contains("XFS (") && loud || line.contains("uxfs-lister: ")
         };
         let line = finding.lines.iter().find(of_xfs);
         let text =
