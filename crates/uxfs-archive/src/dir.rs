@@ -32,7 +32,7 @@ use crate::error::{ArchiveError, Warnings, show};
 use crate::file_data::FileData;
 use crate::host_xattrs::{HostXattrs, Target};
 use crate::source::Source;
-use crate::window::Window;
+use crate::window::{self, Window, Windowed};
 
 /// Maximum number of directories open at a time.
 const OPEN_MAX: usize = 16;
@@ -338,7 +338,13 @@ fn meta(stat: &Statx) -> Meta {
     }
 }
 
-impl DirSource {
+impl DirSource {}
+
+impl Windowed for DirSource {
+    fn window(&mut self) -> &mut Window {
+        &mut self.window
+    }
+
     fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
         let Some(data) = &mut self.data else { return Ok(0) };
         let before = data.shrunk;
@@ -379,30 +385,15 @@ impl Source for DirSource {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
-        if self.window.chunk().is_empty() { self.read_data(buf) } else { Ok(self.window.read(buf)) }
+        window::read(self, buf)
     }
 
     fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
-        if self.window.chunk().is_empty() {
-            // Taken out to release the borrow of `self`.
-            let mut window = std::mem::take(&mut self.window);
-            let filled = window.fill(|bytes| self.read_data(bytes));
-            self.window = window;
-            filled?;
-        }
-        Ok(self.window.chunk())
+        window::chunk(self)
     }
 
     fn consume(&mut self, count: usize) {
         self.window.consume(count);
-    }
-
-    fn data_position(&self) -> Option<u64> {
-        self.data.as_ref()?.position()
-    }
-
-    fn file(&self) -> Option<&File> {
-        self.data.as_ref().map(|data| &data.file)
     }
 
     fn many_files(&self) -> bool {

@@ -29,7 +29,7 @@ use crate::error::{ArchiveError, Warnings, show};
 use crate::file_data::FileData;
 use crate::source::Source;
 use crate::verity;
-use crate::window::{WINDOW, Window};
+use crate::window::{self, WINDOW, Window, Windowed};
 
 /// Maximum length of a line in bytes.
 const LINE_MAX: u64 = 16 << 20;
@@ -251,6 +251,12 @@ impl DumpSource {
         let data = FileData::new(File::from(fd), &stat).map_err(failed)?;
         Ok((data, stat))
     }
+}
+
+impl Windowed for DumpSource {
+    fn window(&mut self) -> &mut Window {
+        &mut self.window
+    }
 
     fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
         match &mut self.data {
@@ -299,36 +305,15 @@ impl Source for DumpSource {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
-        if self.window.chunk().is_empty() { self.read_data(buf) } else { Ok(self.window.read(buf)) }
+        window::read(self, buf)
     }
 
     fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
-        if self.window.chunk().is_empty() {
-            // Taken out to release the borrow of `self`.
-            let mut window = std::mem::take(&mut self.window);
-            let filled = window.fill(|bytes| self.read_data(bytes));
-            self.window = window;
-            filled?;
-        }
-        Ok(self.window.chunk())
+        window::chunk(self)
     }
 
     fn consume(&mut self, count: usize) {
         self.window.consume(count);
-    }
-
-    fn data_position(&self) -> Option<u64> {
-        match &self.data {
-            Data::File(data) => data.position(),
-            _ => None,
-        }
-    }
-
-    fn file(&self) -> Option<&File> {
-        match &self.data {
-            Data::File(data) => Some(&data.file),
-            _ => None,
-        }
     }
 
     fn many_files(&self) -> bool {

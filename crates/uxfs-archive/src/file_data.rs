@@ -67,14 +67,6 @@ impl FileData {
         }
         Ok(count)
     }
-
-    /// Offset of the data in the file, if it is contiguous.
-    pub(crate) fn position(&self) -> Option<u64> {
-        match self.map.segments() {
-            [(offset, _)] => Some(*offset),
-            _ => None,
-        }
-    }
 }
 
 /// Asks the file system which ranges of a file of `size` bytes hold data.

@@ -30,7 +30,7 @@ use crate::error::{ArchiveError, Warnings, show};
 use crate::file_data::FileData;
 use crate::host_xattrs::{HostXattrs, Target};
 use crate::source::Source;
-use crate::window::{WINDOW, Window};
+use crate::window::{self, WINDOW, Window, Windowed};
 
 use parser::{Node, Parser, Spec};
 
@@ -184,6 +184,24 @@ impl ProtoSource {
         self.data = Some(data);
         Ok(Kind::File { size: stat.stx_size, map })
     }
+}
+
+/// Prefix of the names of ACLs.
+const ACL: &[u8] = b"system.posix_acl_";
+
+/// The device `/dev/null`, whose content is that of an empty file.
+const NULL: (u32, u32) = (1, 3);
+
+fn is_null(meta: &std::fs::Metadata) -> bool {
+    use std::os::unix::fs::{FileTypeExt, MetadataExt};
+    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
+    meta.file_type().is_char_device() && (major, minor) == NULL
+}
+
+impl Windowed for ProtoSource {
+    fn window(&mut self) -> &mut Window {
+        &mut self.window
+    }
 
     fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
         let Some(data) = &mut self.data else { return Ok(0) };
@@ -203,18 +221,6 @@ impl ProtoSource {
     }
 }
 
-/// Prefix of the names of ACLs.
-const ACL: &[u8] = b"system.posix_acl_";
-
-/// The device `/dev/null`, whose content is that of an empty file.
-const NULL: (u32, u32) = (1, 3);
-
-fn is_null(meta: &std::fs::Metadata) -> bool {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
-    meta.file_type().is_char_device() && (major, minor) == NULL
-}
-
 impl Source for ProtoSource {
     fn next(&mut self) -> Result<Option<Entry>, ArchiveError> {
         self.data = None;
@@ -224,30 +230,15 @@ impl Source for ProtoSource {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
-        if self.window.chunk().is_empty() { self.read_data(buf) } else { Ok(self.window.read(buf)) }
+        window::read(self, buf)
     }
 
     fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
-        if self.window.chunk().is_empty() {
-            // Taken out to release the borrow of `self`.
-            let mut window = std::mem::take(&mut self.window);
-            let filled = window.fill(|bytes| self.read_data(bytes));
-            self.window = window;
-            filled?;
-        }
-        Ok(self.window.chunk())
+        window::chunk(self)
     }
 
     fn consume(&mut self, count: usize) {
         self.window.consume(count);
-    }
-
-    fn data_position(&self) -> Option<u64> {
-        self.data.as_ref()?.position()
-    }
-
-    fn file(&self) -> Option<&File> {
-        self.data.as_ref().map(|data| &data.file)
     }
 
     fn many_files(&self) -> bool {

@@ -15,7 +15,6 @@
 //! Used by the importers of trees.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -168,14 +167,6 @@ impl Source for ReadAhead {
         }
     }
 
-    fn data_position(&self) -> Option<u64> {
-        None
-    }
-
-    fn file(&self) -> Option<&File> {
-        None
-    }
-
     fn progress(&self) -> (u64, Option<u64>) {
         self.batch.progress
     }
@@ -190,7 +181,7 @@ impl Drop for ReadAhead {
         // The thread's next send fails then.
         self.batches = None;
         if let Some(thread) = self.thread.take() {
-            // A panic of the thread was reported as an error, or nobody asked any more.
+            // `advance` reports a panic of the thread; after this drop there is no one to report it to.
             let _ended = thread.join();
         }
     }

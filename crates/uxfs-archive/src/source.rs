@@ -46,10 +46,14 @@ pub trait Source: Send {
     /// Byte offset in [`file`](Self::file) of all data of the current file, regardless of how much
     /// was read already. `None` if the data is not contiguous in a regular file. A caller that
     /// reads there must handle a file that was truncated.
-    fn data_position(&self) -> Option<u64>;
+    fn data_position(&self) -> Option<u64> {
+        None
+    }
 
     /// The regular file to which [`data_position`](Self::data_position) refers.
-    fn file(&self) -> Option<&File>;
+    fn file(&self) -> Option<&File> {
+        None
+    }
 
     /// Whether the data lies in many files of the host, so that another thread should read it ahead:
     /// [`ReadAhead`](crate::ReadAhead).

@@ -1,8 +1,9 @@
-//! Buffers a file's bytes for [`Source::chunk`].
+//! Buffers a file's bytes for [`Source::chunk`] and [`Source::read`].
 //!
 //! Used by the sources that read files of the host.
 //!
 //! [`Source::chunk`]: crate::Source::chunk
+//! [`Source::read`]: crate::Source::read
 
 use crate::error::ArchiveError;
 
@@ -52,4 +53,36 @@ impl Window {
         self.consume(count);
         count
     }
+}
+
+/// A source that buffers its data in a window.
+pub(crate) trait Windowed {
+    /// The buffer.
+    fn window(&mut self) -> &mut Window;
+
+    /// Reads data of the current file from where it lies; 0 at the end.
+    ///
+    /// # Errors
+    /// Those of the host, with the file's name.
+    fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError>;
+}
+
+/// [`Source::read`](crate::Source::read): buffered bytes first.
+pub(crate) fn read(source: &mut impl Windowed, buf: &mut [u8]) -> Result<usize, ArchiveError> {
+    match source.window().chunk().is_empty() {
+        true => source.read_data(buf),
+        false => Ok(source.window().read(buf)),
+    }
+}
+
+/// [`Source::chunk`](crate::Source::chunk): refills an empty buffer.
+pub(crate) fn chunk(source: &mut impl Windowed) -> Result<&[u8], ArchiveError> {
+    if source.window().chunk().is_empty() {
+        // Taken out to release the borrow of `source`.
+        let mut window = std::mem::take(source.window());
+        let filled = window.fill(|bytes| source.read_data(bytes));
+        *source.window() = window;
+        filled?;
+    }
+    Ok(source.window().chunk())
 }

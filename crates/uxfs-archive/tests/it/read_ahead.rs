@@ -32,7 +32,7 @@ fn what_is_read_ahead_is_the_same() {
     assert_same(&items(&mut source), &wanted, Lenient::default());
     assert!(source.progress().0 > 12 << 20);
     assert!(source.next().unwrap().is_none() && source.read(&mut [0]).unwrap() == 0);
-    // Data that nobody wants is skipped.
+    // `next` skips data that was not read.
     let mut source = ahead(dir.path());
     let names = std::iter::from_fn(|| source.next().unwrap().map(|entry| entry.path));
     assert!(names.eq(wanted.iter().map(|item| item.0.path.clone())));
@@ -90,12 +90,6 @@ impl Source for Panics {
         Ok(&[])
     }
     fn consume(&mut self, _: usize) {}
-    fn data_position(&self) -> Option<u64> {
-        None
-    }
-    fn file(&self) -> Option<&fs::File> {
-        None
-    }
     fn progress(&self) -> (u64, Option<u64>) {
         (0, None)
     }

@@ -1,7 +1,7 @@
 //! `uxfs fsck`: checks a volume and replays its log, with the options and exit codes of fsck(8).
 //!
 //! 1. The volume is checked first, with its log replayed in memory. The device is written to only if
-//!    this finds no damage, so a damaged volume stays as it was for whoever repairs it.
+//!    this finds no damage, so a damaged volume keeps every byte for a later repair.
 //! 2. Replaying is the only repair. Damage is reported.
 
 use std::path::{Path, PathBuf};

@@ -110,7 +110,7 @@ fn fsck_ends_with_8_and_16() {
     }
 }
 
-/// Fills a pipe, so that whoever writes to it waits for ever.
+/// A full pipe: a write to it blocks.
 fn full_pipe() -> (PipeReader, PipeWriter) {
     let (read, mut write) = std::io::pipe().unwrap();
     let flags = rustix::fs::fcntl_getfl(&write).unwrap();
@@ -131,7 +131,7 @@ fn catches_interrupt(pid: u32) -> bool {
 #[test]
 fn fsck_that_is_interrupted_ends_with_32() {
     let fixture = Fixture::with_image(&[]);
-    // It cannot end before the signal, because nobody reads its result.
+    // The write of its result blocks, so it cannot end before the signal.
     let (_read, write) = full_pipe();
     let mut child = Command::new(env!("CARGO_BIN_EXE_uxfs"))
         .args(["fsck", "a.img"])

@@ -56,7 +56,7 @@ impl Both {
     fn difference(&self, name: &str, args: &[&str]) -> Option<String> {
         let (ours, theirs) = (self.ours(name, args), self.theirs(name, args));
         let same = ours.code == theirs.code && ours.out == theirs.out;
-        // A failure that says nothing helps nobody.
+        // A failure must print a message.
         let silent = ours.code != 0 && ours.err.is_empty() && ours.out.is_empty();
         (!same || silent).then(|| format!("{name} {args:?}: ours {ours:#?}, theirs {theirs:#?}"))
     }
