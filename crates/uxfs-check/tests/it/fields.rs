@@ -285,6 +285,10 @@ fn be16(b: &[u8], at: usize) -> usize {
     u16::from_be_bytes([byte(b, at), byte(b, at + 1)]).into()
 }
 
+fn be32(b: &[u8], at: usize) -> u32 {
+    u32::from_be_bytes([byte(b, at), byte(b, at + 1), byte(b, at + 2), byte(b, at + 3)])
+}
+
 /// Names and lengths of a record's fields, in order.
 fn record_fields(kind: TreeKind) -> &'static [(&'static str, usize, usize)] {
     match kind {
@@ -415,10 +419,14 @@ fn dir_fields(bytes: &[u8], block: bool, rng: &mut Rng, out: &mut Vec<Field>) {
 }
 
 fn entries(bytes: &[u8], start: usize, count: usize, rng: &mut Rng, out: &mut Vec<Field>) {
-    if count > 0 {
-        let at = start + 8 * rng.index(count);
-        out.push(("entry.hash".into(), at, 4));
-        out.push(("entry.address".into(), (at + 4).min(bytes.len() - 4), 4));
+    let all = (0..count).map(|number| start + 8 * number).filter(|at| at + 8 <= bytes.len());
+    // The entry of a name that was removed has no address.
+    let (stale, live): (Vec<usize>, Vec<usize>) = all.partition(|at| be32(bytes, at + 4) == 0);
+    for (which, list) in [("entry", live), ("stale", stale)] {
+        if let Some(&at) = list.get(rng.index(list.len())) {
+            out.push((format!("{which}.hash"), at, 4));
+            out.push((format!("{which}.address"), at + 4, 4));
+        }
     }
 }
 

@@ -126,6 +126,8 @@ pub(crate) fn fill(fs: &Fs) {
     for (name, count, len) in [("short", 3, 5), ("one", 20, 12), ("leaf", 150, 20)] {
         directory(fs, root, name, count, len);
     }
+    // Its entry stays in the leaf, without an address.
+    fs.unlink(fs.lookup(root, b"leaf").unwrap(), &name(100, 20)).unwrap();
     let many = directory(fs, root, "node", 1400, 40);
     for number in (0..1400).step_by(3).filter(|number| number % 40 != 7) {
         fs.unlink(many, &name(number, 40)).unwrap();
