@@ -29,7 +29,7 @@ const BATCH_BYTES: usize = 512 << 10;
 const BATCH_ITEMS: usize = 256;
 /// Batches in the channel. So many, because the two sides are slow at different files: one has a turn of
 /// large files, the other one of new directories.
-const BATCHES_AHEAD: usize = 16;
+const BATCHES_AHEAD: usize = 8;
 
 enum Item {
     Entry(Box<Entry>),

@@ -21,12 +21,15 @@ pub(crate) use self::batch::{BATCH, Batch, Origin};
 
 mod batch;
 
-/// Batches that wait for a thread; with the batches in work they bound the memory.
-const QUEUE: usize = 6;
+/// Batches with a buffer that wait for a thread; with the batches in work they bound the memory.
+const QUEUE: usize = 3;
+/// Batches that wait for a thread. Those without a buffer only list their pieces, so there may be many:
+/// a turn of large files is written while the caller creates the small ones that follow.
+const LISTED: usize = 64;
 /// Runs that grow side by side.
 const OPEN_RUNS: usize = 8;
 /// Buffers kept for reuse.
-const SPARE: usize = 9;
+const SPARE: usize = 6;
 
 #[derive(Default)]
 struct State {
@@ -35,6 +38,9 @@ struct State {
     queue: VecDeque<Batch>,
     in_flight: Vec<Range<u64>>,
     spare: Vec<AlignedBuf>,
+    /// Batches that were written. Their memory is used again, because memory that another thread frees
+    /// makes the allocator slow.
+    written: Vec<Batch>,
     failure: Option<io::Error>,
     /// Callers of [`BulkData::wait`] and [`BulkData::wait_for`].
     waiters: usize,
@@ -57,6 +63,18 @@ pub(crate) struct BulkData {
 }
 
 impl State {
+    /// Whether the queue has no room for another batch.
+    fn is_full(&self, with_buf: bool) -> bool {
+        self.queue.len() >= LISTED
+            || with_buf && self.queue.iter().filter(|batch| batch.buf.is_some()).count() >= QUEUE
+    }
+
+    /// Whether callers that wait for room should be woken: not for each batch, since they would soon
+    /// wait again.
+    fn has_much_room(&self) -> bool {
+        self.queue.len() < QUEUE.max(LISTED / 2)
+    }
+
     fn land(&mut self, range: &Range<u64>) {
         if let Some(at) = self.in_flight.iter().position(|other| other == range) {
             self.in_flight.swap_remove(at);
@@ -79,15 +97,18 @@ impl BulkData {
         let at = state.open.iter().position(|batch| batch.continues_at(device, with_buf));
         let mut last = at.map(|at| state.open.remove(at));
         if let Some(full) = last.take_if(|batch| batch.is_full(block)) {
-            state = self.send(state, full);
+            self.send(state, full);
+            state = self.state.lock();
         }
         if last.is_none() && state.open.len() >= OPEN_RUNS {
             let oldest = state.open.remove(0);
-            state = self.send(state, oldest);
+            self.send(state, oldest);
+            state = self.state.lock();
         }
         let batch = last.unwrap_or_else(|| {
             let mut spare = || state.spare.pop().unwrap_or_else(|| AlignedBuf::new(BATCH));
-            Batch::new(device, with_buf.then(&mut spare))
+            let buf = with_buf.then(&mut spare);
+            state.written.pop().unwrap_or_default().renewed(device, buf)
         });
         if batch.len() > 0 {
             state.in_flight.push(batch.range());
@@ -107,30 +128,32 @@ impl BulkData {
             return;
         }
         if state.waiters > 0 {
-            drop(self.send(state, batch));
+            self.send(state, batch);
         } else {
             state.open.push(batch);
         }
     }
 
     /// Puts a batch into the queue, when the queue has room.
-    fn send<'s>(&'s self, mut state: MutexGuard<'s, State>, batch: Batch) -> MutexGuard<'s, State> {
+    fn send(&self, mut state: MutexGuard<'_, State>, batch: Batch) {
         state.sent = true;
         state.in_flight.push(batch.range());
-        while state.queue.len() >= QUEUE {
+        while state.is_full(batch.buf.is_some()) {
             self.room.wait(&mut state);
         }
         state.queue.push_back(batch);
+        drop(state);
+        // Without the lock, so that the thread does not wake up to wait for it.
         self.queued.notify_one();
-        state
     }
 
     /// Sends all runs.
     pub(crate) fn flush(&self) {
-        let mut state = self.state.lock();
         // Others may add runs while the queue is full.
-        while let Some(batch) = state.open.pop() {
-            state = self.send(state, batch);
+        loop {
+            let mut state = self.state.lock();
+            let Some(batch) = state.open.pop() else { return };
+            self.send(state, batch);
         }
     }
 
@@ -140,12 +163,19 @@ impl BulkData {
         let mut state = self.state.lock();
         loop {
             if let Some(batch) = state.queue.pop_front() {
-                self.room.notify_one();
-                if state.failure.is_none() {
+                let (room, failed) = (state.has_much_room(), state.failure.is_some());
+                if failed {
+                    state.land(&batch.range());
+                }
+                drop(state);
+                if room {
+                    self.room.notify_all();
+                }
+                if !failed {
                     return Some(batch);
                 }
-                state.land(&batch.range());
                 self.completed.notify_all();
+                state = self.state.lock();
             } else if state.closed {
                 return None;
             } else {
@@ -154,20 +184,18 @@ impl BulkData {
         }
     }
 
-    /// Records the outcome of a batch's write, and keeps its buffer for reuse.
-    pub(crate) fn complete(
-        &self,
-        range: &Range<u64>,
-        spare: Option<AlignedBuf>,
-        done: io::Result<()>,
-    ) {
+    /// Records the outcome of a batch's write, and keeps its memory for reuse.
+    pub(crate) fn complete(&self, mut batch: Batch, done: io::Result<()>) {
         let mut state = self.state.lock();
-        state.land(range);
+        state.land(&batch.range());
         if let Err(error) = done {
             state.failure.get_or_insert(error);
         }
         let room = state.spare.len() < SPARE;
-        state.spare.extend(spare.filter(|_| room));
+        state.spare.extend(batch.buf.take().filter(|_| room));
+        if state.written.len() < LISTED {
+            state.written.push(batch);
+        }
         drop(state);
         self.completed.notify_all();
     }

@@ -158,19 +158,15 @@ impl Drop for BulkWriter<'_> {
 fn write_batches(data: &BulkData, device: &dyn BlockDev, source: Option<&File>) {
     let mut own_buf = None;
     while let Some(mut batch) = data.next() {
-        let filled = batch.buf.take();
-        let from_caller = filled.is_some();
-        let mut buf = filled.or_else(|| own_buf.take()).unwrap_or_else(|| AlignedBuf::new(BATCH));
-        let range = batch.range();
-        let done = batch
-            .fill(source, &mut buf)
-            .and_then(|()| device.write_bulk_at(range.start, &buf[..batch.len()]));
-        let spare = if from_caller {
-            Some(buf)
-        } else {
-            own_buf = Some(buf);
-            None
+        let mut filled = batch.buf.take();
+        let buf = match &mut filled {
+            Some(buf) => buf,
+            None => own_buf.get_or_insert_with(|| AlignedBuf::new(BATCH)),
         };
-        data.complete(&range, spare, done);
+        let done = batch
+            .fill(source, buf)
+            .and_then(|()| device.write_bulk_at(batch.range().start, &buf[..batch.len()]));
+        batch.buf = filled;
+        data.complete(batch, done);
     }
 }

@@ -24,6 +24,7 @@ struct Piece {
     len: usize,
 }
 
+#[derive(Default)]
 pub(crate) struct Batch {
     device: u64,
     pieces: Vec<Piece>,
@@ -33,8 +34,10 @@ pub(crate) struct Batch {
 }
 
 impl Batch {
-    pub(crate) fn new(device: u64, buf: Option<AlignedBuf>) -> Self {
-        Self { device, pieces: Vec::new(), len: 0, buf }
+    /// An empty batch for `device`, with the memory of this one.
+    pub(crate) fn renewed(mut self, device: u64, buf: Option<AlignedBuf>) -> Self {
+        self.pieces.clear();
+        Self { device, pieces: self.pieces, len: 0, buf }
     }
 
     /// Bytes so far, with the zeroes behind each piece.
