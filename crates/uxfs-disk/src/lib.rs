@@ -1,4 +1,4 @@
-//! Devices that hold a volume: files, block devices, qcow2 images and memory, behind the trait
+//! Devices that hold a volume: files, block devices, disk images and memory, behind the trait
 //! [`BlockDev`].
 //!
 //! All I/O to volumes goes through this crate. Callers may rely on these rules:
@@ -18,6 +18,9 @@ pub mod explicit;
 #[doc(hidden)]
 pub mod fault;
 mod file;
+mod foreign;
+#[cfg(feature = "vm-images")]
+mod foreign_dev;
 mod holder;
 mod holes;
 pub mod host;
@@ -38,6 +41,9 @@ use std::sync::Arc;
 
 pub use aligned::AlignedBuf;
 pub use file::{FileDev, OpenMode};
+pub use foreign::{Foreign, not_built};
+#[cfg(feature = "vm-images")]
+pub use foreign_dev::ForeignDev;
 pub use memory::MemDev;
 pub use overlay::Overlay;
 #[cfg(feature = "qcow2")]

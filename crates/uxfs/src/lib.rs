@@ -71,6 +71,7 @@
 //! | `gzip`, `xz`, `zstd` | no | compressed archives; the last two build C libraries |
 //! | `oci` | no | import of OCI images and of composefs' manifests |
 //! | `qcow2` | no | volumes in qcow2 images |
+//! | `vm-images` | no | volumes in VHDX and VMDK images, for reading |
 //! | `check` | no | [`check`], the checker |
 //! | `full` | no | all of these |
 //!

@@ -1,5 +1,5 @@
 //! Opens the device that holds a volume: a whole file, block device, qcow2 image or VHD image of fixed
-//! length, the part of it behind an offset, or a partition.
+//! length, for reading a VHDX or VMDK image; the part of it behind an offset, or a partition.
 //!
 //! 1. If the volume is only a part of a disk, the disk is never truncated, extended or emptied,
 //!    whatever the open mode.
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use uxfs_disk::partition::Table;
-use uxfs_disk::{BlockDev, FileDev, OpenMode, Slice, is_qcow2, vhd_len};
+use uxfs_disk::{BlockDev, FileDev, Foreign, OpenMode, Slice, is_qcow2, vhd_len};
 #[cfg(feature = "qcow2")]
 use uxfs_disk::{Qcow2Dev, create_qcow2};
 use uxfs_format::superblock;
@@ -79,13 +79,33 @@ fn disk(path: &Path, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
     if let Some(len) = vhd {
         return Ok(Arc::new(Slice::new(Arc::new(dev), 0, len)?));
     }
-    match dev.as_file() {
-        // The image owns the file and thereby its lock.
-        Some(file) if dev.is_regular() && is_qcow2(file)? => {
-            qcow2(file, path, mode != OpenMode::Read)
+    // The image owns the file and thereby its lock.
+    if let Some(file) = dev.as_file().filter(|_| dev.is_regular()) {
+        if is_qcow2(file)? {
+            return qcow2(file, path, mode != OpenMode::Read);
         }
-        _ => Ok(Arc::new(dev)),
+        if let Some(format) = Foreign::of(file)? {
+            return foreign(file, format, mode);
+        }
     }
+    Ok(Arc::new(dev))
+}
+
+#[cfg(feature = "vm-images")]
+fn foreign(file: &File, format: Foreign, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
+    if mode == OpenMode::Read {
+        return Ok(Arc::new(uxfs_disk::ForeignDev::open(file, format)?));
+    }
+    let text = format!(
+        "is a {} image, which uxfs only reads: convert it by qemu-img convert -O raw, or -O qcow2",
+        format.name()
+    );
+    Err(io::Error::new(io::ErrorKind::Unsupported, text))
+}
+
+#[cfg(not(feature = "vm-images"))]
+fn foreign(_: &File, format: Foreign, _mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
+    Err(uxfs_disk::not_built(format))
 }
 
 #[cfg(feature = "qcow2")]

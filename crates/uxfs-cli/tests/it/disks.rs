@@ -204,6 +204,50 @@ fn volumes_in_qcow2_images_are_made_and_read() {
     assert!(words.contains("/etc/passwd") && words.contains("does not open it"), "{words}");
 }
 
+/// Disks that qemu-img wrote in the formats of other hypervisors.
+#[test]
+fn vmdk_and_vhdx_images_are_read() {
+    let fixture = Fixture::new();
+    fixture.tree();
+    let _ = uxfs_oracle::program("qemu-img", "qemu-utils");
+    disk(&fixture, "d.raw", "label: gpt\\nstart=2048, size=81920, name=root\\n");
+    let root = ["--partition", "root"];
+    let uxfs = |args: &[&str]| fixture.uxfs(&[args, &root].concat());
+    uxfs(&["mkfs", "-q", "--unsupported", "d.raw"]).good();
+    uxfs(&["import", "-q", "t", "d.raw"]).good();
+    fixture.sh("head -c 3000000 /dev/urandom >large");
+    uxfs(&["cp", "large", "d.raw:/large"]).good();
+    let export = |image: &str| uxfs(&["export", image, "-o", "tree.tar"]).good();
+    export("d.raw");
+    fixture.sh("mv tree.tar raw.tar");
+    for (name, format) in [
+        ("sparse.vmdk", "vmdk -o subformat=monolithicSparse"),
+        ("stream.vmdk", "vmdk -o subformat=streamOptimized"),
+        ("dynamic.vhdx", "vhdx"),
+        ("fixed.vhdx", "vhdx -o subformat=fixed"),
+    ] {
+        fixture
+            .sh(&format!("qemu-img convert -f raw -O {format} d.raw {name}; md5sum {name} >sum"));
+        uxfs(&["check", "-q", name]).good();
+        uxfs(&["ls", "-lR", name]).good();
+        export(name);
+        fixture.sh("cmp tree.tar raw.tar");
+        let words = uxfs(&["rm", &format!("{name}:/large")]).bad(1);
+        assert!(words.contains("only reads"), "{words}");
+        uxfs(&["import", "-q", "t", name]).bad(1);
+        fixture.sh("md5sum -c --quiet sum");
+        // In the midst of the data.
+        fixture.sh(&format!("truncate -s 2500000 {name}"));
+        let words = uxfs(&["export", name, "-o", "/dev/null"]).bad(1);
+        assert!(words.contains(name), "{name}: {words}");
+    }
+    fixture.sh("qemu-img create -q -f vmdk base.vmdk 64M; \
+         qemu-img create -q -f vmdk -b base.vmdk -F vmdk delta.vmdk; \
+         qemu-img create -q -f vmdk -o subformat=twoGbMaxExtentFlat parts.vmdk 64M");
+    assert!(fixture.uxfs(&["info", "delta.vmdk"]).bad(1).contains("continues another image"));
+    assert!(fixture.uxfs(&["info", "parts.vmdk"]).bad(1).contains("qemu-img convert"));
+}
+
 #[test]
 fn volumes_grow_and_shrink() {
     let fixture = Fixture::with_image(&[]);

@@ -1,7 +1,7 @@
 //! The library as a whole against the real tools: xfsprogs on every image, kernels in a throw-away
 //! machine, and a model in memory.
 //!
-//! Needs `xfsprogs`, `tar`, `gzip`, `xz`, `zstd` and the kernels of `tools/setup-uml`; without them
+//! Needs `xfsprogs`, `qemu-img`, `tar`, `gzip`, `xz`, `zstd` and the kernels of `tools/setup-uml`; without them
 //! the tests fail. A random test that fails prints its seed; `UXFS_SEED` changes all seeds, and
 //! `UXFS_ROUNDS` makes the tests longer.
 
@@ -32,5 +32,6 @@ mod space;
 mod stress;
 mod threads;
 mod v4;
+mod vm_images;
 mod volume;
 mod watchdog;
