@@ -8,7 +8,8 @@
 //!    content is gone.
 //! 2. A truncation between the check and the write that follows is found by the next check, unless
 //!    that one write restored the full length.
-//! 3. A deleted file still works. This is reported as a warning, not as an error.
+//! 3. Growth by another thread is not taken for a truncation: the minimum is read before the length.
+//! 4. A deleted file still works. This is reported as a warning, not as an error.
 
 use std::fs::File;
 use std::io;
@@ -43,7 +44,9 @@ impl Presence {
         if !self.regular {
             return Ok(0);
         }
-        let (size, least) = (size(file)?, self.least.load(Ordering::Relaxed));
+        // In this order: another thread may make the file grow at any time.
+        let least = self.least.load(Ordering::Acquire);
+        let size = size(file)?;
         if size >= least {
             return Ok(size);
         }
@@ -56,7 +59,7 @@ impl Presence {
     /// Records that the file grew to `len` bytes, which is now its minimum length.
     #[cfg(feature = "qcow2")]
     pub(crate) fn grew(&self, len: u64) {
-        self.least.fetch_max(len, Ordering::Relaxed);
+        self.least.fetch_max(len, Ordering::Release);
     }
 
     /// The error of a failed read: the file is lost, if the read was short because of a truncation.
@@ -95,7 +98,8 @@ fn size(file: &File) -> io::Result<u64> {
 #[cfg(test)]
 mod tests {
     use std::fs::OpenOptions;
-    use std::os::unix::fs::MetadataExt;
+    use std::os::unix::fs::{FileExt, MetadataExt};
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use crate::{BlockDev, FileDev, OpenMode, host};
 
@@ -132,6 +136,24 @@ mod tests {
             }
             assert!(host::is_lost(&dev.check_present().unwrap_err()));
         }
+    }
+
+    /// The threads that write an import's data make a qcow2 image grow while others check its length.
+    #[test]
+    fn growth_by_another_thread_is_no_loss() {
+        let file = tempfile::tempfile().unwrap();
+        let presence = super::Presence::new(true, 0);
+        let end = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..10_000 {
+                        file.write_at(&[1], end.fetch_add(1, Ordering::Relaxed)).unwrap();
+                        presence.grew(presence.check(&file).unwrap());
+                    }
+                });
+            }
+        });
     }
 
     #[test]
