@@ -41,6 +41,20 @@ pub struct FileDev {
     presence: Presence,
 }
 
+/// The same file opened for direct writes, if the host supports it.
+pub(crate) fn direct(file: &File) -> Option<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OFlags::DIRECT.bits() as i32;
+    OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
+}
+
+/// May `data` be written at `offset` by direct I/O?
+pub(crate) fn is_aligned(offset: u64, data: &[u8]) -> bool {
+    offset.is_multiple_of(DIRECT_ALIGN as u64)
+        && data.len().is_multiple_of(DIRECT_ALIGN)
+        && data.as_ptr().addr().is_multiple_of(DIRECT_ALIGN)
+}
+
 impl FileDev {
     /// Opens `path` and locks it.
     ///
@@ -78,12 +92,7 @@ impl FileDev {
     }
 
     fn direct(&self) -> Option<&File> {
-        let open = || {
-            let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-            let flags = OFlags::DIRECT.bits() as i32;
-            OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
-        };
-        self.direct.get_or_init(open).as_ref()
+        self.direct.get_or_init(|| direct(&self.file)).as_ref()
     }
 
     /// Writes with `write`, then fills the hole around the written range if that pays.
@@ -172,10 +181,7 @@ impl BlockDev for FileDev {
     }
 
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let aligned = offset.is_multiple_of(DIRECT_ALIGN as u64)
-            && data.len().is_multiple_of(DIRECT_ALIGN)
-            && data.as_ptr().addr().is_multiple_of(DIRECT_ALIGN);
-        if aligned
+        if is_aligned(offset, data)
             && let Some(direct) = self.direct()
             && self.write_with(offset, data.len(), || direct.write_all_at(data, offset)).is_ok()
         {

@@ -15,16 +15,20 @@ mod header;
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
-use imago::{FormatAccess, FormatCreateBuilder, FormatDriverBuilder, StorageOpenOptions};
+use imago::{
+    FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Storage, StorageExt, StorageOpenOptions,
+};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
 
 use crate::presence::Presence;
-use crate::{BlockDev, host, is_qcow2, lock, storage};
+use crate::{BlockDev, DIRECT_ALIGN, file, host, is_qcow2, lock, storage};
 
 type Image = FormatAccess<imago::file::File>;
 
@@ -36,6 +40,8 @@ pub struct Qcow2Dev {
     image: Image,
     /// The image file; its length is checked for truncation.
     file: File,
+    /// The same file opened for direct writes, if the host supports it; opened at first use.
+    direct: OnceLock<Option<File>>,
     presence: Presence,
     len: u64,
     read_only: bool,
@@ -71,7 +77,7 @@ impl Qcow2Dev {
         let len = image.size();
         let file = file.try_clone()?;
         let presence = Presence::new(true, file.metadata()?.len());
-        Ok(Self { image, file, presence, len, read_only: !write })
+        Ok(Self { image, file, direct: OnceLock::new(), presence, len, read_only: !write })
     }
 
     /// Checks that the image's file was not truncated. The file grows as the image is filled.
@@ -90,7 +96,7 @@ impl Qcow2Dev {
 }
 
 impl BlockDev for Qcow2Dev {
-    crate::emulate!(write_vectored_at, write_bulk_at, write_fua_at);
+    crate::emulate!(write_vectored_at, write_fua_at);
     crate::without!(has_fua, discard, sector_size, as_file);
 
     fn len(&self) -> u64 {
@@ -108,6 +114,33 @@ impl BlockDev for Qcow2Dev {
         self.check(offset, data.len())?;
         self.check_file()?;
         self.image.write(data, offset)
+    }
+
+    fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.check(offset, data.len())?;
+        self.check_file()?;
+        let Some(direct) = self.direct.get_or_init(|| file::direct(&self.file)) else {
+            return self.image.write(data, offset);
+        };
+        let (mut rest, mut at) = (data, offset);
+        while !rest.is_empty() {
+            let len = rest.len() as u64;
+            let (storage, start, mapped) = self.image.ensure_data_mapping(at, len, true)?;
+            let (piece, behind) = rest.split_at(mapped.min(len) as usize);
+            let aligned = file::is_aligned(start, piece);
+            if aligned && start + mapped > storage.size()? {
+                // Only imago may make the file grow: it would cut off what it does not know of.
+                storage.write_zeroes(start + mapped - DIRECT_ALIGN as u64, DIRECT_ALIGN as u64)?;
+            }
+            let done = aligned && direct.write_all_at(piece, start).is_ok();
+            if !done {
+                // Direct I/O failed; an ordinary write reports the definitive result.
+                self.image.write(piece, at)?;
+            }
+            at += piece.len() as u64;
+            rest = behind;
+        }
+        Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
