@@ -15,6 +15,8 @@ mod volume;
 mod xfs_admin;
 mod xfs_growfs;
 mod xfs_info;
+mod xfs_mdrestore;
+mod xfs_metadump;
 mod xfs_repair;
 
 use std::ffi::OsString;
@@ -31,8 +33,8 @@ const PROGRAMS: [&Program; 9] = [
     &xfs_admin::PROGRAM,
     &xfs_growfs::PROGRAM,
     &unavailable::COPY,
-    &unavailable::METADUMP,
-    &unavailable::MDRESTORE,
+    &xfs_metadump::PROGRAM,
+    &xfs_mdrestore::PROGRAM,
 ];
 
 /// The names of the programs.
