@@ -8,7 +8,7 @@
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use uxfs::disk::{FileDev, OpenMode};
@@ -117,15 +117,20 @@ pub(crate) fn restore(
     begun(restore.info())?;
     interrupt::watch("mdrestore", target).map_err(host)?;
     let new_file = NewFile::create(target).map_err(host)?;
-    let mode = OpenMode::Create(restore.volume_len());
-    let dev = FileDev::open(target, mode).map_err(host)?;
+    let dev = open_target(target, restore.volume_len()).map_err(host)?;
     let summary = restore.run(&dev, dev.is_regular(), progress).map_err(failed)?;
     new_file.keep();
     Ok(summary)
 }
 
+/// Opens a file or device that becomes a volume of `len` bytes. A file gets this length and is empty.
+pub(crate) fn open_target(path: &Path, len: u64) -> io::Result<FileDev> {
+    let device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+    FileDev::open(path, if device { OpenMode::Write } else { OpenMode::Create(len) })
+}
+
 /// Refuses to write to the file that is read.
-fn refuse_same(source: &Path, target: &Path) -> Result<()> {
+pub(crate) fn refuse_same(source: &Path, target: &Path) -> Result<()> {
     let id = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
     match (id(source), id(target)) {
         (Some(source), Some(to)) if source == to => {

@@ -77,6 +77,15 @@ impl FileDev {
         Ok(Self { file, len, read_only: !write, regular, sector, direct, holes, presence })
     }
 
+    /// Fails if the kernel has the file or device mounted, directly or through a loop device. Opening for
+    /// writing checks this itself; whoever copies a volume must know, too.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`], with the place of the mount.
+    pub fn check_unmounted(&self) -> io::Result<()> {
+        lock::refuse_mounted(&self.file)
+    }
+
     fn direct(&self) -> Option<&File> {
         let open = || {
             let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());

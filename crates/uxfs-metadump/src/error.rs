@@ -1,4 +1,4 @@
-//! The errors of dumping and restoring.
+//! The errors of dumping, restoring and copying.
 
 use std::io;
 
@@ -28,6 +28,51 @@ pub enum DumpError {
     /// The volume has a version or features whose metadata this does not know.
     #[error("{0}: use xfs_metadump of xfsprogs")]
     Unsupported(String),
+}
+
+/// Why a volume is not copied.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CopyError {
+    /// The source could not be read.
+    #[error("reading daddr {daddr} (byte {}): {source}", daddr.bytes())]
+    Read {
+        /// The device address.
+        daddr: Daddr,
+        /// The error of the device.
+        source: io::Error,
+    },
+    /// The source holds no XFS volume.
+    #[error("not an XFS volume: starts with {0:#010x}, not with XFSB")]
+    NotXfs(u32),
+    /// What says which blocks are in use is damaged.
+    #[error("{0}: repair the volume with xfs_repair of xfsprogs first")]
+    Corrupt(#[from] uxfs_format::Corrupt),
+    /// The log holds changes that are not in place, which a copy with another UUID cannot keep.
+    #[error("the log is dirty: mount the volume, or run uxfs log quiesce, and copy it then")]
+    DirtyLog,
+    /// The log is damaged, so that it cannot be left clean in a copy with another UUID.
+    #[error("{0}")]
+    Log(#[from] uxfs_journal::recovery::Error),
+    /// The volume has a version or parts that are not copied.
+    #[error("{0}")]
+    Unsupported(String),
+    /// A target has no room.
+    #[error("the volume has {wanted} bytes, but the target has {len}")]
+    TooSmall {
+        /// Bytes of the volume.
+        wanted: u64,
+        /// Bytes of the target.
+        len: u64,
+    },
+    /// A target could not be written.
+    #[error("writing the target at byte {at}: {source}")]
+    Write {
+        /// Offset on the target.
+        at: u64,
+        /// The error of the device.
+        source: io::Error,
+    },
 }
 
 /// Why a dump is not restored.

@@ -2,7 +2,7 @@
 //! volumes as xfs_copy makes them.
 //!
 //! A dump has everything but the data of files: it shows a problem without the files, and is small.
-//! [`dump`] writes one, [`Restore`] makes a volume of one, [`copy`] copies the blocks in use.
+//! [`dump`] writes one, [`Restore`] makes a volume of one, [`Copier`] copies the blocks in use.
 //!
 //! 1. The volume that is dumped or copied is only read.
 //! 2. A dump is for volumes that are damaged, too. What cannot be understood is dumped as it is, but in a
@@ -14,14 +14,17 @@
 //! 6. No dump causes a panic, an endless loop or unbounded memory use. A volume that is restored or
 //!    copied carries `inprogress`, which nothing mounts, until all of it is written.
 //!
-//! Used by the command: `uxfs metadump`, `uxfs mdrestore`, and the programs of xfsprogs of these names.
+//! Used by the command: `uxfs metadump`, `uxfs mdrestore`, and the programs of xfsprogs of these names
+//! and `xfs_copy`.
 
 #![warn(missing_docs)]
 
 mod clean_log;
+mod copy;
 mod dump;
 mod error;
 mod forks;
+mod free;
 mod names;
 mod options;
 mod reader;
@@ -31,8 +34,9 @@ mod seen;
 mod trees;
 mod writer;
 
+pub use copy::{Copier, CopySummary, Target};
 pub use dump::dump;
-pub use error::{DumpError, RestoreError};
+pub use error::{CopyError, DumpError, RestoreError};
 pub use names::Names;
 pub use options::{DumpOptions, DumpProgress, DumpSummary, Event, Version};
 pub use reader::Info;

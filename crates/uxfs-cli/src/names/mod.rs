@@ -10,9 +10,9 @@
 mod fsck_xfs;
 mod mkfs_xfs;
 mod program;
-mod unavailable;
 mod volume;
 mod xfs_admin;
+mod xfs_copy;
 mod xfs_growfs;
 mod xfs_info;
 mod xfs_mdrestore;
@@ -32,7 +32,7 @@ const PROGRAMS: [&Program; 9] = [
     &xfs_info::PROGRAM,
     &xfs_admin::PROGRAM,
     &xfs_growfs::PROGRAM,
-    &unavailable::COPY,
+    &xfs_copy::PROGRAM,
     &xfs_metadump::PROGRAM,
     &xfs_mdrestore::PROGRAM,
 ];

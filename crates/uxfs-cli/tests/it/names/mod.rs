@@ -4,6 +4,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod admin;
+mod copy;
 mod dumps;
 mod growfs;
 
@@ -225,8 +226,7 @@ fn what_is_not_done_is_refused_by_name() {
     let both = Both::new();
     both.volume("a", &[]);
     for (name, args) in [
-        ("xfs_copy", &["a", "b"][..]),
-        ("xfs_metadump", &["-F", "a", "b"]),
+        ("xfs_metadump", &["-F", "a", "b"][..]),
         ("xfs_metadump", &["-l", "log", "a", "b"]),
         ("xfs_mdrestore", &["-l", "log", "a", "b"]),
         ("xfs_mdrestore", &["-r", "rt", "a", "b"]),
@@ -245,8 +245,6 @@ fn what_is_not_done_is_refused_by_name() {
         assert!(said.starts_with(&format!("{name}: ")), "{said}");
         assert!(!both.0.path("ours/b").exists());
     }
-    both.alike("xfs_copy", &["a"]);
-    both.alike("xfs_copy", &[]);
     assert!(both.same_bytes("a"));
 }
 
