@@ -1,7 +1,7 @@
 //! Other names for names: a permutation of the names of each length, chosen by a secret key.
 //!
-//! 1. A name keeps its length and its hash, so hash trees stay valid. It gets neither a NUL nor a
-//!    slash.
+//! 1. A name keeps its length and its hash, so hash trees stay valid. It gets no NUL, and a name of a file
+//!    gets no slash.
 //! 2. It is a permutation: different names get different names, so names stay unique in their directory
 //!    without a table. The same name becomes the same name everywhere, so parent pointers and the
 //!    components of link targets still fit the directories.
@@ -67,8 +67,19 @@ impl Pairing {
     }
 }
 
-fn valid(byte: u8) -> bool {
-    byte != 0 && byte != b'/'
+/// What is named: it decides which bytes a name may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A file, or a component of a path.
+    File,
+    /// An attribute, whose name may have slashes.
+    Attr,
+}
+
+impl Kind {
+    fn allows(self, byte: u8) -> bool {
+        byte != 0 && (byte != b'/' || self == Self::Attr)
+    }
 }
 
 impl Names {
@@ -81,31 +92,35 @@ impl Names {
         Self { keyed }
     }
 
-    /// Replaces a name by its other name.
-    pub fn replace(&self, name: &mut [u8]) {
-        if name.len() <= KEPT_LEN || name == LOST_AND_FOUND || !name.iter().all(|b| valid(*b)) {
+    /// Replaces a name by its other name. One that no file or attribute can have has none, and is cleared.
+    pub(crate) fn replace(&self, name: &mut [u8], kind: Kind) {
+        if !name.iter().all(|byte| kind.allows(*byte)) {
+            name.fill(0);
             return;
         }
-        self.permute(name);
+        if name.len() <= KEPT_LEN || name == LOST_AND_FOUND {
+            return;
+        }
+        self.permute(name, kind);
         // Its place is taken, so the name that would get it goes once more round the cycle.
         while name == LOST_AND_FOUND {
-            self.permute(name);
+            self.permute(name, kind);
         }
     }
 
-    fn permute(&self, name: &mut [u8]) {
+    fn permute(&self, name: &mut [u8], kind: Kind) {
         let mut round = 0;
         for _ in 0..PASSES {
             for pairing in DISTANCES.map(Pairing::new) {
                 for odd in [false, true] {
                     round += 1;
-                    self.round(name, pairing, odd, round);
+                    self.round(name, kind, pairing, odd, round);
                 }
             }
         }
     }
 
-    fn round(&self, name: &mut [u8], pairing: Pairing, odd: bool, round: u8) {
+    fn round(&self, name: &mut [u8], kind: Kind, pairing: Pairing, odd: bool, round: u8) {
         let mut rest = name.to_vec();
         let mut pairs = 0;
         for first in pairing.firsts(name.len(), odd) {
@@ -122,7 +137,7 @@ impl Names {
             let second = first + pairing.distance;
             let flipped = choices.next() & pairing.bits;
             let (a, b) = (name[first] ^ flipped, name[second] ^ pairing.other(flipped));
-            if valid(a) && valid(b) {
+            if kind.allows(a) && kind.allows(b) {
                 (name[first], name[second]) = (a, b);
             }
         }
@@ -169,7 +184,7 @@ mod tests {
 
     fn replaced(names: &Names, name: &[u8]) -> Vec<u8> {
         let mut other = name.to_vec();
-        names.replace(&mut other);
+        names.replace(&mut other, Kind::File);
         other
     }
 
@@ -184,7 +199,7 @@ mod tests {
                 let other = replaced(&names, &name);
                 assert_eq!(other.len(), name.len());
                 assert_eq!(name_hash(&other), name_hash(&name), "{name:?}");
-                assert!(other.iter().all(|byte| valid(*byte)), "{other:?}");
+                assert!(other.iter().all(|byte| Kind::File.allows(*byte)), "{other:?}");
                 if len <= KEPT_LEN {
                     assert_eq!(other, name);
                 }
@@ -215,7 +230,7 @@ mod tests {
                 }
             }
             assert_eq!(all.len(), 256);
-            all.retain(|name| name.iter().all(|byte| valid(*byte)));
+            all.retain(|name| name.iter().all(|byte| Kind::File.allows(*byte)));
             let others: HashSet<Vec<u8>> = all.iter().map(|name| replaced(&names, name)).collect();
             assert_eq!(others, all);
         }
@@ -233,6 +248,20 @@ mod tests {
         assert_ne!(replaced(&one, name), replaced(&two, name));
         for kept in [&b"."[..], b"..", b"bin", LOST_AND_FOUND] {
             assert_eq!(replaced(&one, kept), kept);
+        }
+    }
+
+    /// Attributes may have slashes in their names, and what nothing can be named is cleared.
+    #[test]
+    fn names_of_attributes_may_have_slashes() {
+        let names = Names::new(b"key");
+        let mut name = *b"com.example/some/key";
+        names.replace(&mut name, Kind::Attr);
+        assert_eq!(name_hash(&name), name_hash(b"com.example/some/key"));
+        assert!(name != *b"com.example/some/key" && !name.contains(&0));
+        for (mut name, kind) in [(*b"a/slash", Kind::File), (*b"a\0 byte", Kind::Attr)] {
+            names.replace(&mut name, kind);
+            assert_eq!(name, [0; 7]);
         }
     }
 
@@ -263,9 +292,9 @@ mod tests {
             for odd in [false, true] {
                 round += 1;
                 let before = name;
-                names.round(&mut name, pairing, odd, round);
+                names.round(&mut name, Kind::File, pairing, odd, round);
                 let mut back = name;
-                names.round(&mut back, pairing, odd, round);
+                names.round(&mut back, Kind::File, pairing, odd, round);
                 assert_eq!(back, before);
             }
         }

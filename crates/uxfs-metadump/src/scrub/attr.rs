@@ -9,6 +9,12 @@ use uxfs_format::attr::{AttrFlags, leaf};
 
 use super::rules::Scrub;
 use super::used::Used;
+use crate::names::Kind;
+
+/// What an attribute with these flags has the name of.
+pub(super) fn kind_of(flags: AttrFlags) -> Kind {
+    if flags.contains(AttrFlags::PARENT) { Kind::File } else { Kind::Attr }
+}
 
 impl Scrub<'_> {
     /// Changes a leaf.
@@ -31,13 +37,14 @@ impl Scrub<'_> {
                 }
             };
             used.add(start..name.end.max(value.end));
-            if !record.entry.flags.contains(AttrFlags::PARENT) {
+            let kind = kind_of(record.entry.flags);
+            if kind == Kind::Attr {
                 values.push(value);
             }
-            names.push(name);
+            names.push((name, kind));
         }
         if self.names.is_some() {
-            names.into_iter().for_each(|name| self.rename(&mut block[name]));
+            names.into_iter().for_each(|(name, kind)| self.rename(&mut block[name], kind));
             values.into_iter().for_each(|value| block[value].fill(0));
         }
         self.clear(block, used);

@@ -8,6 +8,7 @@ use uxfs_format::verify::BufKind;
 
 use super::rules::Scrub;
 use super::used::Used;
+use crate::names::Kind;
 
 /// Length of the tag at the end of entries and free areas.
 const TAG_LEN: usize = 2;
@@ -52,7 +53,7 @@ impl Scrub<'_> {
             used.add(item_end - TAG_LEN..item_end);
         }
         for name in names {
-            self.rename(&mut block[name]);
+            self.rename(&mut block[name], Kind::File);
         }
         self.clear(block, used);
     }

@@ -2,16 +2,18 @@
 
 use std::ops::Range;
 
-use uxfs_format::attr::{AttrFlags, sf as attr_sf};
+use uxfs_format::attr::sf as attr_sf;
 use uxfs_format::btree::ROOT_NUMRECS;
 use uxfs_format::dir::sf as dir_sf;
 use uxfs_format::extent::RECORD_LEN;
 use uxfs_format::inode::{CORE_LEN, Fork, ForkFormat, InodeCore};
 use uxfs_format::{Corrupt, Ino, Place, inode};
 
+use super::attr::kind_of;
 use super::rules::{Outcome, Scrub, sealed_inode};
 use super::tree;
 use super::used::Used;
+use crate::names::Kind;
 
 /// Length of a device number in a fork.
 const DEV_LEN: usize = 4;
@@ -99,7 +101,7 @@ impl Scrub<'_> {
         // Length and offset precede the name.
         let name = |entry: dir_sf::SfEntry<'_>| entry.at + 3..entry.at + 3 + entry.name.len();
         let names: Vec<_> = sf.entries().map(name).collect();
-        names.into_iter().for_each(|name| self.rename(&mut bytes[name]));
+        names.into_iter().for_each(|name| self.rename(&mut bytes[name], Kind::File));
         Ok(())
     }
 
@@ -110,13 +112,14 @@ impl Scrub<'_> {
         for entry in attr_sf::entries(bytes) {
             let name = entry.at + attr_sf::ENTRY_OVERHEAD;
             let value = name + entry.name.len();
-            let keeps = entry.flags.contains(AttrFlags::PARENT);
-            changes
-                .push((name..value, if keeps { 0..0 } else { value..value + entry.value.len() }));
+            changes.push(match kind_of(entry.flags) {
+                Kind::File => (Kind::File, name..value, 0..0),
+                Kind::Attr => (Kind::Attr, name..value, value..value + entry.value.len()),
+            });
         }
         if self.names.is_some() {
-            for (name, value) in changes {
-                self.rename(&mut bytes[name]);
+            for (kind, name, value) in changes {
+                self.rename(&mut bytes[name], kind);
                 bytes[value].fill(0);
             }
         }

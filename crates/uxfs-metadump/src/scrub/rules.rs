@@ -4,7 +4,7 @@ use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{Corrupt, Geometry, crc};
 
 use super::used::Used;
-use crate::names::Names;
+use crate::names::{Kind, Names};
 
 /// Bytes at the head of a block that hold no names, whatever kind it is: the shortest headers are those of
 /// links and of values.
@@ -53,9 +53,9 @@ impl Scrub<'_> {
     }
 
     /// Gives a name another name.
-    pub(super) fn rename(&self, name: &mut [u8]) {
+    pub(super) fn rename(&self, name: &mut [u8], kind: Kind) {
         if let Some(names) = self.names {
-            names.replace(name);
+            names.replace(name, kind);
         }
     }
 

@@ -6,11 +6,14 @@ use uxfs_format::symlink::{HEADER_LEN, SymlinkHeader};
 use uxfs_format::verify::{self, BufKind};
 
 use super::rules::{Outcome, Scrub};
+use crate::names::Kind;
 
 impl Scrub<'_> {
     /// Changes a target.
     pub(super) fn target(&self, target: &mut [u8]) {
-        target.split_mut(|byte| *byte == b'/').for_each(|component| self.rename(component));
+        target
+            .split_mut(|byte| *byte == b'/')
+            .for_each(|component| self.rename(component, Kind::File));
     }
 
     /// Changes the blocks of one target: each run of blocks, which has one header, with its address.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use uxfs::{Fs, NewInode, OpenOptions};
 use uxfs_disk::{BlockDev, FileDev, MemDev, OpenMode};
 use uxfs_format::Uuid;
-use uxfs_metadump::{Copier, CopyError, Target};
+use uxfs_metadump::{Copier, CopyError, Target, Version};
 use uxfs_oracle::Xfsprogs::Current;
+use uxfs_oracle::{Fields, Kernel, vm};
 
-use crate::fixture::{NEW, beside, difference, filled, run, shape};
+use crate::fixture::{NEW, beside, difference, dumped, filled, restored, run, shape, ways};
 use crate::volume::{FEATURES, Volume, clean, device};
 
 const OTHER: Uuid = Uuid([7; 16]);
@@ -71,6 +72,24 @@ fn copies_are_those_of_xfs_copy() {
         fs.create(fs.root(), b"after", &NewInode::file(0o644)).unwrap();
         fs.close().unwrap();
         uxfs_oracle::both(&ours).unwrap_or_else(|finding| panic!("{line}: {finding}"));
+    }
+}
+
+/// Kernels mount copies and restored dumps, and list the same files in a copy as in the volume.
+#[test]
+fn kernels_mount_copies_and_restored_dumps() {
+    let line = FEATURES[1];
+    let volume = filled(line);
+    let (copy, whole) = (beside(&volume, "copy"), beside(&volume, "restored"));
+    copied(&volume, &copy, Some(OTHER)).unwrap();
+    for (_, options) in ways(Version::One) {
+        restored(&dumped(&volume.path, &options).0, &whole);
+        for kernel in Kernel::ALL {
+            let listings = vm::list(kernel, &[&volume.path, &copy, &whole])
+                .unwrap_or_else(|finding| panic!("{finding}"));
+            listings[1].assert_same(&listings[0], Fields::TREE | Fields::HOLES);
+            assert_eq!(listings[2].entries.len(), listings[0].entries.len());
+        }
     }
 }
 

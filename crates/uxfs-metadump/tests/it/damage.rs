@@ -1,12 +1,13 @@
 //! Damaged volumes: what a dump is for. It ends, shows no names, and the damage is still there.
 
-use uxfs_disk::{BlockDev, MemDev};
-use uxfs_metadump::{DumpOptions, Names, Version, dump};
+use uxfs_disk::{BlockDev, MemDev, OpenMode};
+use uxfs_metadump::{Copier, DumpError, DumpOptions, Names, Target, Version, dump};
 use uxfs_oracle::Rng;
 use uxfs_oracle::Xfsprogs::Current;
+use uxfs_testkit::{FaultDev, Op, Rule};
 
 use crate::fixture::{beside, dumped, filled, holds, restored};
-use crate::volume::{FEATURES, setting};
+use crate::volume::{FEATURES, device, setting};
 
 /// Bytes changed here and there, and blocks that change places.
 fn damage(dev: &MemDev, rng: &mut Rng) {
@@ -101,4 +102,52 @@ fn what_is_damaged_shows_no_names() {
     assert_eq!(summary.withheld, 0);
     restored(&bytes, &to);
     assert!(holds(&to, name));
+}
+
+const EIO: i32 = 5;
+
+/// What cannot be read is left out, with a warning, or ends the dump if that is wanted.
+#[test]
+fn read_errors_are_warnings_or_the_end() {
+    let volume = filled("");
+    let dev = FaultDev::new(device(&volume.path, OpenMode::Read));
+    // Somewhere in the second group, behind its headers.
+    let group = (64 << 20) / 4;
+    dev.add(Rule::on(&[Op::Read]).within(group + 4096..group + 8192).fail(EIO));
+    let mut options = DumpOptions::default();
+    let (mut out, mut warnings) = (Vec::new(), 0);
+    let summary = dump(&dev, &options, &mut out, &mut |event| {
+        warnings += u64::from(matches!(event, uxfs_metadump::Event::Warning(_)));
+    });
+    assert!(warnings > 0 && summary.unwrap().warnings == warnings);
+    options.stop_at_read_error = true;
+    let error = dump(&dev, &options, &mut Vec::new(), &mut |_| {}).unwrap_err();
+    assert!(matches!(error, DumpError::Read { .. }), "{error}");
+}
+
+/// A copy that cannot be written to its end carries a mark, and nothing opens it.
+#[test]
+fn a_copy_that_fails_is_marked() {
+    let volume = filled("");
+    let source = device(&volume.path, OpenMode::Read);
+    let copier = Copier::new(&source, false).unwrap();
+    let mut finished = 0;
+    // Until all changes of a copy are let through.
+    for cuts in 0.. {
+        let dev = FaultDev::new(MemDev::new(copier.volume_len()));
+        dev.add(Rule::on(Op::CHANGES).after(cuts).fail(EIO));
+        let uuid = uxfs_format::Uuid([9; 16]);
+        let targets = [Target { dev: &dev, blank: true, uuid }];
+        let summary = copier.run(&targets, &mut |_, _| {}).unwrap();
+        if summary.targets[0].is_ok() {
+            assert!(cuts > 20, "only {cuts} changes");
+            break;
+        }
+        let mut sector = [0; 512];
+        dev.read_at(0, &mut sector).unwrap();
+        let sb = uxfs_format::superblock::Superblock::view(&sector).unwrap();
+        finished += u32::from(cuts > 0 && sb.inprogress == 0);
+    }
+    // Only the flush behind the finished superblock is left then.
+    assert_eq!(finished, 1);
 }

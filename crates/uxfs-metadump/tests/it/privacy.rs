@@ -20,7 +20,7 @@ fn secretive(line: &str) -> Volume {
             let file = fs.create(dir, name.as_bytes(), &NewInode::file(0o644)).unwrap();
             if number % 50 == 1 {
                 for attr in 0..number.min(60) {
-                    let key = format!("user.secret{attr:0100}");
+                    let key = format!("user.secret/{attr:099}");
                     let value = "secret ".repeat(attr * 20 + 1);
                     fs.set_xattr(file, key.as_bytes(), value.as_bytes(), XattrMode::Any).unwrap();
                 }
