@@ -219,6 +219,7 @@ pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
             .to_vec(),
     );
     more(&mut seeds);
+    seeds.entry("mdrestore").or_default().extend(crate::dumps::seeds());
     for number in 0..60u8 {
         let record = |salt: u8| {
             let mix = |by: u8| number.wrapping_mul(by).wrapping_add(salt);
@@ -228,6 +229,7 @@ pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
         (0..1 + number % 4).for_each(|salt| seed.extend(record(salt)));
         seeds.entry("resize").or_default().push([&[number, number % 4], &seed[..]].concat());
         seeds.entry("replay").or_default().push(seed.clone());
+        seeds.entry("metadump").or_default().push([&seed[..1], &[number], &seed[1..]].concat());
         seeds.entry("image").or_default().push(seed);
     }
     for (target, list) in seeds {

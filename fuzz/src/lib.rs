@@ -10,6 +10,7 @@ mod base;
 mod blocks;
 mod cli;
 mod disks;
+mod dumps;
 mod image;
 mod inodes;
 mod layers;
@@ -38,6 +39,7 @@ pub use blocks::{
     dir_leaf1, dir_leafn, log, superblock, symlink,
 };
 pub use disks::{partition, qcow2};
+pub use dumps::{mdrestore, metadump};
 pub use image::image;
 pub use inodes::{acl, attr_short, dir_short, inode, xattr};
 pub use layers::{manifest, oci, protofile};

@@ -182,6 +182,8 @@ enum Verb {
     Check(OnVolume<cmd::check::Options>),
     Fsck(OnVolume<cmd::fsck::Options>),
     Resize(OnVolume<cmd::resize::Options>),
+    Metadump(OnVolumeOwnO<cmd::metadump::Options>),
+    Mdrestore(cmd::mdrestore::Options),
     Disk(cmd::disk::Options),
     Log(OnVolume<cmd::log::Options>),
     Stats(OnVolume<cmd::stats::Options>),
@@ -327,6 +329,7 @@ impl Cli {
             Verb::Check(o) => &o.volume,
             Verb::Fsck(o) => &o.volume,
             Verb::Resize(o) => &o.volume,
+            Verb::Metadump(o) => &o.volume,
             Verb::Log(o) => &o.volume,
             Verb::Stats(o) => &o.volume,
             Verb::Mount(o) => &o.volume,
@@ -393,6 +396,10 @@ impl Cli {
             Verb::Check(o) => with("check", o.own.json, &|s, i| cmd::check::run(&o.own, s, i)),
             Verb::Fsck(o) => with("fsck", o.own.json, &|s, i| cmd::fsck::run(&o.own, s, i)),
             Verb::Resize(o) => with("resize", o.own.json, &|s, i| cmd::resize::run(&o.own, s, i)),
+            Verb::Metadump(o) => {
+                with("metadump", o.own.json, &|s, i| cmd::metadump::run(&o.own, s, i))
+            }
+            Verb::Mdrestore(o) => with("mdrestore", o.json, &|s, _| cmd::mdrestore::run(o, s)),
             Verb::Disk(o) => with(o.command(), o.json(), &|s, _| cmd::disk::run(o, s)),
             Verb::Log(o) => with("log", o.own.json(), &|s, i| cmd::log::run(&o.own, s, i)),
             Verb::Stats(o) => with("stats", o.own.json, &|s, i| cmd::stats::run(&o.own, s, i)),

@@ -44,10 +44,12 @@ fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
 fn end(command: &str, image: &Path, signal: i32) -> ! {
     let removed: Vec<PathBuf> = new_file::remove_unfinished();
     let words = match removed.is_empty() && image.exists() {
-        // What mkfs was to overwrite.
-        true if command == "mkfs" => {
-            format!("{} is unfinished, and holds no volume until mkfs runs again", image.display())
+        // What the command was to overwrite.
+        true if matches!(command, "mkfs" | "mdrestore" | "xfs_copy") => {
+            let image = image.display();
+            format!("{image} is unfinished, and holds no volume until {command} runs again")
         }
+        true if command == "metadump" => format!("{} is an unfinished dump", image.display()),
         true => format!(
             "{} holds everything finished before the interruption; its volume is consistent",
             image.display()

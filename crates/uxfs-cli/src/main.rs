@@ -9,6 +9,7 @@
 mod cli;
 mod cmd;
 mod contexts;
+mod dumps;
 mod edit;
 mod flags;
 mod glob;

@@ -1,10 +1,11 @@
-//! The progress bar of commands that import trees.
+//! The progress bars of commands that import trees, and that write and restore dumps.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use uxfs::import::Progress;
+use uxfs_metadump::DumpProgress;
 
 /// A progress bar on standard error.
 pub(crate) struct Bar {
@@ -52,5 +53,80 @@ impl Bar {
         }
         self.bar.set_position(progress.read);
         self.bar.set_message(format!("{} files", progress.files));
+    }
+}
+
+/// A progress bar of a dump that is written: its inodes.
+pub(crate) struct Dump(Option<ProgressBar>);
+
+const INODES: &str = "{wide_bar} {percent:>3}% {msg}";
+
+impl Dump {
+    /// Runs `work`, with a bar as [`Bar::during`].
+    pub(crate) fn during<T>(quiet: bool, work: impl FnOnce(&Self) -> T) -> T {
+        let bar = Self(shown(quiet).then(|| new_bar(INODES)));
+        let result = work(&bar);
+        finish(bar.0);
+        result
+    }
+
+    /// Shows how far the dump is.
+    pub(crate) fn show(&self, progress: DumpProgress) {
+        let Some(bar) = &self.0 else { return };
+        match progress {
+            DumpProgress::Inodes { done, total, ag, ags } => {
+                bar.set_length(total);
+                bar.set_position(done);
+                bar.set_message(format!("{done} of {total} inodes, group {ag} of {ags}"));
+            }
+            DumpProgress::Log | DumpProgress::CleanLog => bar.set_message("the log"),
+            _ => {}
+        }
+    }
+
+    /// Runs `print` while no bar is shown.
+    pub(crate) fn suspend(&self, print: impl FnOnce()) {
+        match &self.0 {
+            Some(bar) => bar.suspend(print),
+            None => print(),
+        }
+    }
+}
+
+/// A progress bar of what is read from a file or pipe of any length.
+pub(crate) struct Bytes(Option<ProgressBar>);
+
+impl Bytes {
+    /// Runs `work`, with a bar as [`Bar::during`].
+    pub(crate) fn during<T>(quiet: bool, work: impl FnOnce(&Self) -> T) -> T {
+        let bar = Self(shown(quiet).then(|| new_bar(UNKNOWN)));
+        let result = work(&bar);
+        finish(bar.0);
+        result
+    }
+
+    /// Shows how much is read.
+    pub(crate) fn show(&self, read: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_position(read);
+        }
+    }
+}
+
+fn shown(quiet: bool) -> bool {
+    !quiet && std::io::stderr().is_terminal()
+}
+
+fn new_bar(template: &str) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar
+}
+
+fn finish(bar: Option<ProgressBar>) {
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
     }
 }

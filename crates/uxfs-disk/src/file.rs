@@ -91,6 +91,15 @@ impl FileDev {
         Ok(Self { file, len, read_only: !write, regular, sector, direct, holes, presence })
     }
 
+    /// Fails if the kernel has the file or device mounted, directly or through a loop device. Opening for
+    /// writing checks this itself; whoever copies a volume must know, too.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::ResourceBusy`], with the place of the mount.
+    pub fn check_unmounted(&self) -> io::Result<()> {
+        lock::refuse_mounted(&self.file)
+    }
+
     fn direct(&self) -> Option<&File> {
         self.direct.get_or_init(|| direct(&self.file)).as_ref()
     }

@@ -35,6 +35,7 @@ pub mod geometry;
 pub mod hash;
 pub mod inode;
 pub mod log;
+pub mod metadump;
 pub mod superblock;
 pub mod symlink;
 pub mod timestamp;

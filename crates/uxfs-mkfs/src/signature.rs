@@ -132,8 +132,8 @@ const FILES: &[(u64, &[u8], &str, Option<&str>)] = &[
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive", Some("unpack it first (7z x)")),
     (257, b"ustar", "a tar archive", Some("uxfs import makes an image of it")),
     (0, b"xfs_dump", "an xfsdump", Some("xfsrestore reads it into a mounted volume")),
-    (0, b"XFSM", "a metadump", Some("xfs_mdrestore makes an image of it")),
-    (0, b"XMD2", "a metadump", Some("xfs_mdrestore makes an image of it")),
+    (0, b"XFSM", "a metadump", Some("uxfs mdrestore makes an image of it")),
+    (0, b"XMD2", "a metadump", Some("uxfs mdrestore makes an image of it")),
     (0, b"\x7fELF", "a program (ELF)", None),
     (0, b"%PDF", "a PDF document", None),
 ];

@@ -31,6 +31,8 @@ pub(crate) mod log;
 pub(crate) mod ls;
 pub(crate) mod lsattr;
 pub(crate) mod man;
+pub(crate) mod mdrestore;
+pub(crate) mod metadump;
 pub(crate) mod mkdir;
 pub(crate) mod mkfs;
 pub(crate) mod mknod;

@@ -10,11 +10,13 @@
 mod fsck_xfs;
 mod mkfs_xfs;
 mod program;
-mod unavailable;
 mod volume;
 mod xfs_admin;
+mod xfs_copy;
 mod xfs_growfs;
 mod xfs_info;
+mod xfs_mdrestore;
+mod xfs_metadump;
 mod xfs_repair;
 
 use std::ffi::OsString;
@@ -30,9 +32,9 @@ const PROGRAMS: [&Program; 9] = [
     &xfs_info::PROGRAM,
     &xfs_admin::PROGRAM,
     &xfs_growfs::PROGRAM,
-    &unavailable::COPY,
-    &unavailable::METADUMP,
-    &unavailable::MDRESTORE,
+    &xfs_copy::PROGRAM,
+    &xfs_metadump::PROGRAM,
+    &xfs_mdrestore::PROGRAM,
 ];
 
 /// The names of the programs.

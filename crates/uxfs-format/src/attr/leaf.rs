@@ -28,7 +28,8 @@ pub const ENTRY_LEN: usize = 8;
 /// Byte offset of the free map in the content fields of the header.
 const FREE_MAP: usize = 8;
 const LOCAL_OVERHEAD: usize = 3;
-const REMOTE_NAME: usize = 9;
+/// Length of what precedes the name of an attribute with a remote value.
+pub const REMOTE_NAME: usize = 9;
 
 const _: () = assert!(v4::ATTR_HEADER_LEN + v4::GROWTH == HEADER_LEN);
 

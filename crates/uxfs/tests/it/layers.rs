@@ -24,6 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-journal", &["uxfs-disk", "uxfs-format", "uxfs-sync"]),
     ("uxfs-mkfs", &["uxfs-disk", "uxfs-format"]),
     ("uxfs-check", &["uxfs-disk", "uxfs-format"]),
+    ("uxfs-metadump", &["uxfs-disk", "uxfs-format", "uxfs-journal"]),
     ("uxfs-core", &["uxfs-disk", "uxfs-format", "uxfs-journal", "uxfs-sync"]),
     ("uxfs-models", &["uxfs-disk", "uxfs-journal", "uxfs-testkit"]),
     (
@@ -73,6 +74,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-image",
             "uxfs-journal",
             "uxfs-lab",
+            "uxfs-metadump",
         ],
     ),
     // Only tools use it outside of tests.
