@@ -18,6 +18,10 @@ pub mod explicit;
 #[doc(hidden)]
 pub mod fault;
 mod file;
+#[cfg(target_os = "linux")]
+mod holder;
+#[cfg(not(target_os = "linux"))]
+#[path = "unknown_holder.rs"]
 mod holder;
 mod holes;
 pub mod host;
@@ -31,6 +35,7 @@ mod qcow2;
 mod qcow2_magic;
 mod slice;
 mod storage;
+mod sys;
 mod vhd;
 
 use std::io::{self, IoSlice};

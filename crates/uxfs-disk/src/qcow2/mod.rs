@@ -20,11 +20,9 @@ use std::path::{Path, PathBuf};
 use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
 use imago::{FormatAccess, FormatCreateBuilder, FormatDriverBuilder, StorageOpenOptions};
-use rustix::fs::{FallocateFlags, OFlags};
-use rustix::io::Errno;
 
 use crate::presence::Presence;
-use crate::{BlockDev, host, is_qcow2, lock, storage};
+use crate::{BlockDev, host, is_qcow2, lock, storage, sys};
 
 type Image = FormatAccess<imago::file::File>;
 
@@ -126,14 +124,8 @@ impl BlockDev for Qcow2Dev {
                 self.image.ensure_data_mapping(at, offset + len - at, false)?;
             host::check_limit(start + mapped)?;
             // A cluster of an image in a sparse file may be a hole of that file.
-            let flags = FallocateFlags::KEEP_SIZE;
-            match rustix::fs::fallocate(&self.file, flags, start, mapped) {
-                Err(errno) if host::is_full(&errno.into()) || errno == Errno::IO => {
-                    return Err(errno.into());
-                }
-                // Hosts without fallocate: nothing to do.
-                _ => {}
-            }
+            // Hosts without a call for it: nothing to do.
+            sys::reserve(&self.file, start, mapped)?;
             at += mapped;
         }
         Ok(())
@@ -210,7 +202,7 @@ impl ImplicitOpenGate<imago::file::File> for Gate {
             io::Error::new(error.kind(), format!("backing file {}: {error}", path.display()))
         };
         let mut options = std::fs::OpenOptions::new();
-        let file = storage::open(&path, options.read(true), OFlags::empty()).map_err(backing)?;
+        let file = storage::open(&path, options.read(true), false).map_err(backing)?;
         if !file.metadata()?.is_file() {
             let problem = format!("backing file {} is not a regular file", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));

@@ -17,14 +17,15 @@ const LARGEST: usize = 3;
 /// What a crate may use of this workspace, directly. ARCHITECTURE.md draws it.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-sync", &[]),
+    ("uxfs-host", &[]),
     ("uxfs-format", &[]),
-    ("uxfs-disk", &[]),
-    ("uxfs-archive", &[]),
+    ("uxfs-disk", &["uxfs-host"]),
+    ("uxfs-archive", &["uxfs-host"]),
     ("uxfs-selinux", &[]),
     ("uxfs-journal", &["uxfs-disk", "uxfs-format", "uxfs-sync"]),
     ("uxfs-mkfs", &["uxfs-disk", "uxfs-format"]),
     ("uxfs-check", &["uxfs-disk", "uxfs-format"]),
-    ("uxfs-core", &["uxfs-disk", "uxfs-format", "uxfs-journal", "uxfs-sync"]),
+    ("uxfs-core", &["uxfs-disk", "uxfs-format", "uxfs-host", "uxfs-journal", "uxfs-sync"]),
     ("uxfs-models", &["uxfs-disk", "uxfs-journal", "uxfs-testkit"]),
     (
         "uxfs",
@@ -34,6 +35,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-core",
             "uxfs-disk",
             "uxfs-format",
+            "uxfs-host",
             "uxfs-journal",
             "uxfs-mkfs",
             "uxfs-selinux",
@@ -42,7 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-capi", &["uxfs"]),
     ("uxfs-python", &["uxfs"]),
     ("uxfs-fuse", &["uxfs", "uxfs-disk"]),
-    ("uxfs-image", &["uxfs"]),
+    ("uxfs-image", &["uxfs", "uxfs-host"]),
     ("uxfs-bench", &["uxfs", "uxfs-fuse", "uxfs-testkit"]),
     (
         "uxfs-crash",
@@ -70,6 +72,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-crash",
             "uxfs-format",
             "uxfs-fuse",
+            "uxfs-host",
             "uxfs-image",
             "uxfs-journal",
             "uxfs-lab",
