@@ -19,11 +19,9 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
-
+use crate::beneath::Beneath;
 use crate::entry::{Entry, Kind, Meta, PATH_MAX, SparseMap, Time, normal_path, normal_xattrs};
 use crate::error::{ArchiveError, Warnings, show};
 use crate::file_data::FileData;
@@ -55,7 +53,7 @@ pub struct DumpSource {
     input: BufReader<File>,
     name: String,
     base: PathBuf,
-    base_fd: OwnedFd,
+    payloads: Beneath,
     /// Size of the manifest in bytes, if it is a regular file.
     total: Option<u64>,
     taken: u64,
@@ -84,14 +82,12 @@ impl DumpSource {
             false => File::open(manifest).map_err(failed)?,
         };
         let meta = file.metadata().map_err(failed)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let base_fd = rustix::fs::open(base, flags, Mode::empty()).map_err(|errno| {
-            ArchiveError::io(format!("opening {}", base.display()), errno.into())
-        })?;
+        let payloads = Beneath::new(base)
+            .map_err(|error| ArchiveError::io(format!("opening {}", base.display()), error))?;
         Ok(Self {
             input: BufReader::with_capacity(WINDOW, file),
             base: base.to_path_buf(),
-            base_fd,
+            payloads,
             total: meta.is_file().then_some(meta.len()),
             taken: 0,
             line: 0,
@@ -149,19 +145,19 @@ impl DumpSource {
             return Ok(Kind::Hardlink { target });
         }
         let (major, minor) = line.device;
-        Ok(match FileType::from_raw_mode(line.mode) {
-            FileType::RegularFile => return self.file(line),
-            FileType::Directory => Kind::Dir,
-            FileType::Symlink => match payload {
+        Ok(match line.mode & S_IFMT {
+            0o100_000 => return self.file(line),
+            0o040_000 => Kind::Dir,
+            0o120_000 => match payload {
                 Some(target) if !target.is_empty() && !target.contains(&0) => {
                     Kind::Symlink { target: target.to_vec() }
                 }
                 _ => return Err(self.bad("a symbolic link's target is empty or has a NUL")),
             },
-            FileType::CharacterDevice => Kind::Char { major, minor },
-            FileType::BlockDevice => Kind::Block { major, minor },
-            FileType::Fifo => Kind::Fifo,
-            FileType::Socket => Kind::Socket,
+            0o020_000 => Kind::Char { major, minor },
+            0o060_000 => Kind::Block { major, minor },
+            0o010_000 => Kind::Fifo,
+            0o140_000 => Kind::Socket,
             _ => return Err(self.bad(format!("mode {:o} has no kind of file", line.mode))),
         })
     }
@@ -182,10 +178,10 @@ impl DumpSource {
             // The whole file is a hole.
             (None, None) => (Data::None, SparseMap::default()),
             (Some(payload), None) => {
-                let (data, stat) = self.open(payload)?;
-                if stat.stx_size != size {
+                let (data, found) = self.open(payload)?;
+                if found != size {
                     let name = format!("payload {}", show(payload));
-                    return Err(differs(stat.stx_size, &name));
+                    return Err(differs(found, &name));
                 }
                 self.checkdigest(line, payload, &data.file)?;
                 let map = data.map.clone();
@@ -213,8 +209,8 @@ impl DumpSource {
         }
     }
 
-    /// Opens a payload (invariant 1).
-    fn open(&self, payload: &[u8]) -> Result<(FileData, Statx), ArchiveError> {
+    /// Opens a payload (invariant 1); also returns its size.
+    fn open(&self, payload: &[u8]) -> Result<(FileData, u64), ArchiveError> {
         let path = normal_path(payload).map_err(|what| self.bad(format!("payload: {what}")))?;
         let failed = |error: io::Error| {
             let what = format!(
@@ -226,30 +222,9 @@ impl DumpSource {
             );
             ArchiveError::io(what, error)
         };
-        let (dirs, name) = match path.iter().rposition(|byte| *byte == b'/') {
-            Some(at) => (&path[..at], &path[at + 1..]),
-            None => (&path[..0], &path[..]),
-        };
-        let common = OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        let mut dir: Option<OwnedFd> = None;
-        for component in dirs.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
-            let from = dir.as_ref().unwrap_or(&self.base_fd);
-            let flags = common | OFlags::PATH | OFlags::DIRECTORY;
-            let next = rustix::fs::openat(from, component, flags, Mode::empty());
-            dir = Some(next.map_err(|errno| failed(errno.into()))?);
-        }
-        let from = dir.as_ref().unwrap_or(&self.base_fd);
-        let flags = common | OFlags::RDONLY | OFlags::NONBLOCK;
-        let fd = rustix::fs::openat(from, name, flags, Mode::empty())
-            .map_err(|errno| failed(errno.into()))?;
-        let mask = StatxFlags::BASIC_STATS;
-        let stat = rustix::fs::statx(fd.as_fd(), c"", AtFlags::EMPTY_PATH, mask)
-            .map_err(|errno| failed(errno.into()))?;
-        if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile {
-            return Err(failed(io::Error::other("not a regular file")));
-        }
-        let data = FileData::new(File::from(fd), &stat).map_err(failed)?;
-        Ok((data, stat))
+        let (file, stat) = self.payloads.open(&path).map_err(failed)?;
+        let data = FileData::new(file, stat.size, stat.stored).map_err(failed)?;
+        Ok((data, stat.size))
     }
 }
 

@@ -7,11 +7,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileExt;
 
-use rustix::fs::Statx;
-use rustix::io::Errno;
+use uxfs_host::{FileExt, Next, next_data, next_hole};
 
 use crate::entry::SparseMap;
 use crate::sparse::SEGMENTS_MAX;
@@ -29,14 +26,9 @@ pub(crate) struct FileData {
 }
 
 impl FileData {
-    /// Opens the data of `file`, which had the metadata `stat`.
-    pub(crate) fn new(file: File, stat: &Statx) -> io::Result<Self> {
-        let size = stat.stx_size;
-        let map = if stat.stx_blocks.saturating_mul(512) < size {
-            sparse_map(file.as_fd(), size)?
-        } else {
-            SparseMap::whole(size)
-        };
+    /// Opens the data of `file`, which had this size at `stat` and takes `stored` bytes of the disk.
+    pub(crate) fn new(file: File, size: u64, stored: u64) -> io::Result<Self> {
+        let map = if stored < size { sparse_map(&file, size)? } else { SparseMap::whole(size) };
         Ok(Self { file, map, segment: 0, within: 0, shrunk: false })
     }
 
@@ -70,24 +62,21 @@ impl FileData {
 }
 
 /// Asks the file system which ranges of a file of `size` bytes hold data.
-fn sparse_map(fd: BorrowedFd<'_>, size: u64) -> io::Result<SparseMap> {
-    use rustix::fs::SeekFrom::{Data, Hole};
+fn sparse_map(file: &File, size: u64) -> io::Result<SparseMap> {
     let mut segments = Vec::new();
     let mut at = 0;
     while at < size {
-        let start = match rustix::fs::seek(fd, Data(at)) {
-            Ok(start) => start.min(size),
-            Err(Errno::NXIO) => break,
-            // This file system does not report holes.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(SparseMap::whole(size)),
-            Err(errno) => return Err(errno.into()),
+        let start = match next_data(file, at)? {
+            Next::At(start) => start.min(size),
+            Next::Nowhere => break,
+            Next::Unknown => return Ok(SparseMap::whole(size)),
         };
-        at = match rustix::fs::seek(fd, Hole(start)) {
+        at = match next_hole(file, start)? {
             // Too many segments: the remaining holes are read as zeros.
-            Ok(_) if segments.len() + 1 >= SEGMENTS_MAX => size,
-            Ok(end) => end.min(size),
-            Err(Errno::NXIO) => break,
-            Err(errno) => return Err(errno.into()),
+            Next::At(_) if segments.len() + 1 >= SEGMENTS_MAX => size,
+            Next::At(end) => end.min(size),
+            Next::Nowhere => break,
+            Next::Unknown => return Ok(SparseMap::whole(size)),
         };
         segments.push((start, at.saturating_sub(start)));
     }

@@ -6,7 +6,8 @@
 //! Used by the sources that read files of the host.
 
 use std::ffi::{CStr, OsStr};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
@@ -65,6 +66,18 @@ impl Default for HostXattrs {
 }
 
 impl HostXattrs {
+    /// The attributes of an open file.
+    ///
+    /// # Errors
+    /// Those of [`HostXattrs::read`].
+    pub(crate) fn of_file(
+        &mut self,
+        file: &File,
+        warnings: &mut Warnings,
+    ) -> Result<Xattrs, Failed> {
+        self.read(&Target::Open(file.as_fd()), warnings)
+    }
+
     /// The attributes of a file.
     ///
     /// # Errors

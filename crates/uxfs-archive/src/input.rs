@@ -14,7 +14,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+
+use uxfs_host::FileExt;
 
 use crate::decode::Decoder;
 use crate::error::{ArchiveError, Warnings};

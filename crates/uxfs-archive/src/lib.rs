@@ -14,7 +14,8 @@
 //! 2. A truncated or damaged archive causes an error with the entry and the byte offset; it is
 //!    never accepted as complete. (If an archive ends exactly between two entries, truncation looks
 //!    the same as a missing end marker, which is a warning.)
-//! 3. All file properties of Linux are preserved: data, holes, modes, owners, times with
+//! 3. All file properties of Linux are preserved (from archives on every system, from directories on
+//!    Linux only): data, holes, modes, owners, times with
 //!    nanoseconds, link targets, device numbers, extended attributes, ACLs.
 //! 4. This crate copies file data at most once, and not at all if the consumer uses
 //!    [`Source::file`] or [`Source::chunk`].
@@ -22,6 +23,8 @@
 #![warn(missing_docs)]
 
 mod acl;
+#[cfg(feature = "oci")]
+mod beneath;
 mod decode;
 mod dir;
 #[cfg(feature = "oci")]
@@ -30,6 +33,10 @@ mod entry;
 mod error;
 mod file_data;
 mod header;
+#[cfg(target_os = "linux")]
+mod host_xattrs;
+#[cfg(not(target_os = "linux"))]
+#[path = "no_xattrs.rs"]
 mod host_xattrs;
 mod input;
 #[cfg(feature = "oci")]

@@ -16,19 +16,16 @@ mod parser;
 mod tests;
 mod words;
 
-use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader};
-use std::os::fd::AsFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, Statx, StatxFlags};
+use uxfs_host::{Stat, Type, os_str};
 
 use crate::entry::{Entry, Kind, Meta, SparseMap, Time};
 use crate::error::{ArchiveError, Warnings, show};
 use crate::file_data::FileData;
-use crate::host_xattrs::{HostXattrs, Target};
+use crate::host_xattrs::HostXattrs;
 use crate::source::Source;
 use crate::window::{self, WINDOW, Window, Windowed};
 
@@ -99,10 +96,10 @@ impl ProtoSource {
     pub fn check(mut self) -> Result<(), ArchiveError> {
         while let Some(node) = self.parser.next()? {
             if let Spec::File(from) = &node.spec {
-                let found = std::fs::metadata(OsStr::from_bytes(from));
+                let found = std::fs::metadata(os_str(from));
                 let found =
                     found.map_err(|error| self.failed(&node, "looking for", from, error))?;
-                if !found.is_file() && !is_null(&found) {
+                if !found.is_file() && !is_null(&Stat::of(&found)) {
                     return Err(self.not_regular(&node, from));
                 }
             }
@@ -153,23 +150,19 @@ impl ProtoSource {
 
     /// Opens the content of a file, and reads its attributes.
     fn file(&mut self, node: &Node, from: &[u8], meta: &mut Meta) -> Result<Kind, ArchiveError> {
-        // NONBLOCK: a fifo without a writer must not hold up the import.
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let path = PathBuf::from(OsStr::from_bytes(from));
-        let fd = rustix::fs::open(&path, flags, Mode::empty())
-            .map_err(|errno| self.failed(node, "opening", from, errno))?;
-        let stat: Statx = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS)
-            .map_err(|errno| self.failed(node, "reading the metadata of", from, errno))?;
-        let file_type = FileType::from_raw_mode(stat.stx_mode.into());
-        let null = file_type == FileType::CharacterDevice
-            && (stat.stx_rdev_major, stat.stx_rdev_minor) == NULL;
-        if null {
+        let file = open(Path::new(&os_str(from)))
+            .map_err(|error| self.failed(node, "opening", from, error))?;
+        let stat = file.metadata();
+        let stat = Stat::of(
+            &stat.map_err(|error| self.failed(node, "reading the metadata of", from, error))?,
+        );
+        if is_null(&stat) {
             return Ok(Kind::File { size: 0, map: SparseMap::default() });
         }
-        if file_type != FileType::RegularFile {
+        if stat.kind != Type::File {
             return Err(self.not_regular(node, from));
         }
-        let xattrs = self.host_xattrs.read(&Target::Open(fd.as_fd()), &mut self.warnings);
+        let xattrs = self.host_xattrs.of_file(&file, &mut self.warnings);
         meta.xattrs = xattrs.map_err(|(what, errno)| self.failed(node, &what, from, errno))?;
         let all = meta.xattrs.len();
         meta.xattrs.retain(|(name, _)| !name.starts_with(ACL));
@@ -178,24 +171,33 @@ impl ProtoSource {
                 "ACLs of the files with the content are left out: the protofile has the modes";
             self.warnings.push_once(text.into());
         }
-        let data = FileData::new(File::from(fd), &stat)
+        let data = FileData::new(file, stat.size, stat.stored)
             .map_err(|error| self.failed(node, "looking for holes in", from, error))?;
         let map = data.map.clone();
         self.data = Some(data);
-        Ok(Kind::File { size: stat.stx_size, map })
+        Ok(Kind::File { size: stat.size, map })
     }
 }
 
 /// Prefix of the names of ACLs.
 const ACL: &[u8] = b"system.posix_acl_";
 
-/// The device `/dev/null`, whose content is that of an empty file.
-const NULL: (u32, u32) = (1, 3);
+/// The device `/dev/null`, whose content is that of an empty file: its numbers on Linux, and on macOS.
+const NULL: (u32, u32) = if cfg!(target_os = "linux") { (1, 3) } else { (3, 2) };
 
-fn is_null(meta: &std::fs::Metadata) -> bool {
-    use std::os::unix::fs::{FileTypeExt, MetadataExt};
-    let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
-    meta.file_type().is_char_device() && (major, minor) == NULL
+fn is_null(stat: &Stat) -> bool {
+    stat.kind == Type::Char && stat.rdev == NULL
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    // NONBLOCK: a fifo without a writer must not hold up the import.
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::custom_flags(
+        &mut options,
+        rustix::fs::OFlags::NONBLOCK.bits().cast_signed(),
+    );
+    options.read(true).open(path)
 }
 
 impl Windowed for ProtoSource {

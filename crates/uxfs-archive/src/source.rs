@@ -4,7 +4,6 @@
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Read, Seek};
-use std::os::fd::AsFd;
 use std::path::Path;
 
 use crate::decode::{Decoder, Format};
@@ -110,7 +109,10 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
 
 /// Standard input, without Rust's buffer.
 pub(crate) fn stdin() -> Result<File, ArchiveError> {
-    let owned = io::stdin().as_fd().try_clone_to_owned();
+    #[cfg(unix)]
+    let owned = std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned();
+    #[cfg(windows)]
+    let owned = std::os::windows::io::AsHandle::as_handle(&io::stdin()).try_clone_to_owned();
     owned.map(File::from).map_err(|error| ArchiveError::io("opening standard input", error))
 }
 

@@ -105,7 +105,9 @@ pub(crate) fn errno_of(error: &io::Error) -> i32 {
     if uxfs_disk::host::is_lost(error) {
         return 5;
     }
-    error.raw_os_error().unwrap_or_else(|| match error.kind() {
+    // Other systems number their errors in their own way.
+    let raw = error.raw_os_error().filter(|_| cfg!(target_os = "linux"));
+    raw.unwrap_or_else(|| match error.kind() {
         io::ErrorKind::StorageFull => 28,
         io::ErrorKind::QuotaExceeded => 122,
         io::ErrorKind::FileTooLarge => 27,

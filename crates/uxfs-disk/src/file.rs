@@ -2,18 +2,15 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use rustix::fs::{FallocateFlags, OFlags};
-use rustix::io::{Errno, ReadWriteFlags};
+use uxfs_host::{FileExt, is_block_device};
 
 use crate::holes::{self, Holes};
 use crate::lock::Locked;
 use crate::presence::Presence;
-use crate::{BlockDev, DIRECT_ALIGN, host, lock, storage};
+use crate::{BlockDev, DIRECT_ALIGN, host, lock, storage, sys};
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,13 +38,6 @@ pub struct FileDev {
     presence: Presence,
 }
 
-/// The same file opened for direct writes, if the host supports it.
-pub(crate) fn direct(file: &File) -> Option<File> {
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    let flags = OFlags::DIRECT.bits() as i32;
-    OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
-}
-
 /// May `data` be written at `offset` by direct I/O?
 pub(crate) fn is_aligned(offset: u64, data: &[u8]) -> bool {
     offset.is_multiple_of(DIRECT_ALIGN as u64)
@@ -63,10 +53,10 @@ impl FileDev {
     /// open, or if it is opened for writing while the kernel has it mounted or otherwise in use.
     pub fn open(path: &Path, mode: OpenMode) -> io::Result<Self> {
         let write = mode != OpenMode::Read;
-        let device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+        let device = std::fs::metadata(path).is_ok_and(|meta| is_block_device(meta.file_type()));
         // On a block device O_EXCL is the kernel's own claim. A mount, or a device that contains
         // this one, holds the claim.
-        let claim = if write && device { OFlags::EXCL } else { OFlags::empty() };
+        let claim = write && device;
         let mut options = OpenOptions::new();
         options.read(true).write(write).create(matches!(mode, OpenMode::Create(_))).truncate(false);
         let file = lock::open(path, || storage::open(path, &mut options, claim))?;
@@ -84,7 +74,7 @@ impl FileDev {
         // The metadata of a block device does not include its length; the seek position does.
         let len = (&*file).seek(SeekFrom::End(0))?;
         let direct = OnceLock::new();
-        let sector = if device { rustix::fs::ioctl_blksszget(&file).unwrap_or(512) } else { 512 };
+        let sector = if device { sys::sector_size(&file) } else { 512 };
         let regular = kind.is_file();
         let holes = if write && regular { Holes::of(&file, len) } else { None };
         let presence = Presence::new(regular, len);
@@ -101,7 +91,7 @@ impl FileDev {
     }
 
     fn direct(&self) -> Option<&File> {
-        self.direct.get_or_init(|| direct(&self.file)).as_ref()
+        self.direct.get_or_init(|| sys::direct(&self.file)).as_ref()
     }
 
     /// Writes with `write`, then fills the hole around the written range if that pays.
@@ -117,49 +107,6 @@ impl FileDev {
         write()?;
         drop(writing);
         holes.written(&self.file, || self.direct(), offset, len);
-        Ok(())
-    }
-
-    fn write_through(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let (mut rest, mut at) = (data, offset);
-        while !rest.is_empty() {
-            let slices = [IoSlice::new(rest)];
-            match rustix::io::pwritev2(&self.file, &slices, at, ReadWriteFlags::DSYNC) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(done) => {
-                    rest = &rest[done..];
-                    at += done as u64;
-                }
-                Err(Errno::INTR) => {}
-                // The host does not support RWF_DSYNC.
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
-                    self.file.write_all_at(rest, at)?;
-                    return self.file.sync_data();
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(())
-    }
-
-    fn write_pieces(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
-        const MOST: usize = 512;
-        let mut at = offset;
-        for group in pieces.chunks(MOST) {
-            let total: usize = group.iter().map(|p| p.len()).sum();
-            let mut done = rustix::io::pwritev(&self.file, group, at)?;
-            // A short write is rare; finish it piece by piece.
-            let mut start = 0;
-            for piece in group {
-                if done < start + piece.len() {
-                    let skip = done.saturating_sub(start);
-                    self.file.write_all_at(&piece[skip..], at + (start + skip) as u64)?;
-                    done = start + piece.len();
-                }
-                start += piece.len();
-            }
-            at += total as u64;
-        }
         Ok(())
     }
 
@@ -186,7 +133,7 @@ impl BlockDev for FileDev {
 
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let len = pieces.iter().map(|piece| piece.len()).sum();
-        self.write_with(offset, len, || self.write_pieces(offset, pieces))
+        self.write_with(offset, len, || sys::write_pieces(&self.file, offset, pieces))
     }
 
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -201,35 +148,33 @@ impl BlockDev for FileDev {
     }
 
     fn has_fua(&self) -> bool {
-        true
+        sys::HAS_FUA
     }
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         // The host forces out only these bytes, not all dirty pages in its page cache.
-        self.write_with(offset, data.len(), || self.write_through(offset, data))?;
+        self.write_with(offset, data.len(), || sys::write_forced(&self.file, offset, data))?;
         self.holes.iter().for_each(Holes::flushed);
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()?;
+        sys::flush(&self.file, self.read_only)?;
         self.presence.check(&self.file)?;
         self.holes.iter().for_each(Holes::flushed);
         Ok(())
     }
 
     fn discard(&self, offset: u64, len: u64) {
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.holes.iter().for_each(|holes| holes.punched(offset, len));
         // Only a hint: if the host cannot punch holes, nothing is lost.
-        let _ = rustix::fs::fallocate(&self.file, flags, offset, len);
+        let _ = sys::punch(&self.file, offset, len);
     }
 
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
         self.presence.check(&self.file)?;
-        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         self.holes.iter().for_each(|holes| holes.punched(offset, len));
-        if self.regular && rustix::fs::fallocate(&self.file, flags, offset, len).is_ok() {
+        if self.regular && sys::punch(&self.file, offset, len).is_ok() {
             return Ok(());
         }
         let zeroes = vec![0; len.min(1 << 20) as usize];
@@ -248,17 +193,11 @@ impl BlockDev for FileDev {
         }
         self.presence.check(&self.file)?;
         host::check_limit(offset + len)?;
-        loop {
-            match rustix::fs::fallocate(&self.file, FallocateFlags::KEEP_SIZE, offset, len) {
-                Ok(()) => return Ok(()),
-                Err(Errno::INTR) => {}
-                Err(errno) if host::is_full(&errno.into()) || errno == Errno::IO => {
-                    return Err(errno.into());
-                }
-                // The host has no fallocate: allocate by writing zeroes into the holes.
-                Err(_) => return holes::fill_all(&self.file, offset, offset + len),
-            }
+        if sys::reserve(&self.file, offset, len)? {
+            return Ok(());
         }
+        // The host has no call for it: allocate by writing zeroes into the holes.
+        holes::fill_all(&self.file, offset, offset + len)
     }
 
     fn check_present(&self) -> io::Result<()> {

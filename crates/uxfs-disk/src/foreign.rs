@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+
+use uxfs_host::FileExt;
 
 /// A format that is only read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,12 +16,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustc_hash::FxHashMap;
-use rustix::fs::SeekFrom;
+use uxfs_host::{FileExt, Next, Stat, next_data, next_hole};
 
 use crate::AlignedBuf;
 
@@ -54,7 +53,7 @@ pub(crate) struct Holes {
 impl Holes {
     /// Tracks the holes of a file of `len` bytes; `None` if the file has no holes.
     pub(crate) fn of(file: &File, len: u64) -> Option<Self> {
-        let stored = file.metadata().ok()?.blocks().saturating_mul(512);
+        let stored = Stat::of(&file.metadata().ok()?).stored;
         (stored < len).then(|| Self {
             chunks: Mutex::default(),
             flushes: AtomicU64::new(0),
@@ -133,11 +132,14 @@ pub(crate) fn fill_all(file: &File, start: u64, end: u64) -> io::Result<()> {
 fn fill(file: &File, direct: Option<&File>, start: u64, end: u64) -> io::Result<()> {
     let mut at = start;
     while at < end {
-        let Ok(hole) = rustix::fs::seek(file, SeekFrom::Hole(at)) else { return Ok(()) };
+        let Ok(Next::At(hole)) = next_hole(file, at) else { return Ok(()) };
         if hole >= end {
             return Ok(());
         }
-        let data = rustix::fs::seek(file, SeekFrom::Data(hole)).unwrap_or(end).min(end);
+        let data = match next_data(file, hole) {
+            Ok(Next::At(data)) => data.min(end),
+            _ => end,
+        };
         let zeroes = AlignedBuf::new(usize::try_from(data - hole).unwrap_or(0));
         let done = direct.is_some_and(|direct| direct.write_all_at(&zeroes, hole).is_ok());
         if !done {
@@ -156,7 +158,7 @@ mod tests {
     use crate::{BlockDev, FileDev, OpenMode};
 
     fn stored(path: &std::path::Path) -> u64 {
-        std::fs::metadata(path).unwrap().blocks() * 512
+        Stat::of(&std::fs::metadata(path).unwrap()).stored
     }
 
     #[test]

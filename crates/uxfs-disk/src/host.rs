@@ -9,7 +9,7 @@
 use std::fmt;
 use std::io;
 
-use rustix::io::Errno;
+use crate::sys;
 
 /// The device is no longer the one that was opened; the text says why.
 #[derive(Debug)]
@@ -23,6 +23,17 @@ impl fmt::Display for Lost {
 
 impl std::error::Error for Lost {}
 
+/// Errors of a device that is not there any more.
+#[cfg(unix)]
+const VANISHED: [i32; 3] = [
+    rustix::io::Errno::NXIO.raw_os_error(),
+    rustix::io::Errno::NODEV.raw_os_error(),
+    rustix::io::Errno::STALE.raw_os_error(),
+];
+/// ERROR_DEV_NOT_EXIST, ERROR_DEVICE_NOT_CONNECTED, ERROR_DEVICE_REMOVED.
+#[cfg(not(unix))]
+const VANISHED: [i32; 3] = [55, 1167, 1617];
+
 /// Makes an error that reports the device as lost, with the reason.
 pub fn lost(why: impl Into<String>) -> io::Error {
     io::Error::other(Lost(why.into()))
@@ -30,9 +41,7 @@ pub fn lost(why: impl Into<String>) -> io::Error {
 
 /// Does the error report that the device is lost?
 pub fn is_lost(error: &io::Error) -> bool {
-    let vanished = [Errno::NXIO, Errno::NODEV, Errno::STALE];
-    let raw = error.raw_os_error();
-    vanished.iter().any(|errno| raw == Some(errno.raw_os_error()))
+    error.raw_os_error().is_some_and(|raw| VANISHED.contains(&raw))
         || error.get_ref().is_some_and(|inner| inner.is::<Lost>())
 }
 
@@ -51,18 +60,18 @@ pub fn is_full_for_now(error: &io::Error) -> bool {
 /// Fails if the process's file size limit forbids a write up to `end` of a regular file. Reserving
 /// space does not check this limit; writing does.
 pub(crate) fn check_limit(end: u64) -> io::Result<()> {
-    match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
-        Some(limit) if limit < end => Err(Errno::FBIG.into()),
-        _ => Ok(()),
-    }
+    sys::check_limit(end)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    #[cfg(unix)]
     #[test]
-    fn errors_are_classified() {
+    fn errors_of_unix_are_classified() {
+        use rustix::io::Errno;
+
         for (errno, full, gone) in [
             (Errno::NOSPC, true, false),
             (Errno::DQUOT, true, false),
@@ -76,6 +85,10 @@ mod tests {
             assert_eq!((is_full(&error), is_lost(&error)), (full, gone), "{errno:?}");
             assert_eq!(is_full_for_now(&error), full && errno != Errno::FBIG, "{errno:?}");
         }
+    }
+
+    #[test]
+    fn errors_are_classified() {
         let error = lost("cut short");
         assert!(is_lost(&error) && !is_full(&error));
         assert_eq!((error.to_string().as_str(), error.raw_os_error()), ("cut short", None));

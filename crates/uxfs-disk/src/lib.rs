@@ -21,6 +21,10 @@ mod file;
 mod foreign;
 #[cfg(feature = "vm-images")]
 mod foreign_dev;
+#[cfg(target_os = "linux")]
+mod holder;
+#[cfg(not(target_os = "linux"))]
+#[path = "unknown_holder.rs"]
 mod holder;
 mod holes;
 pub mod host;
@@ -34,6 +38,7 @@ mod qcow2;
 mod qcow2_magic;
 mod slice;
 mod storage;
+mod sys;
 mod vhd;
 
 use std::io::{self, IoSlice};

@@ -5,18 +5,21 @@
 //!    held lock is refused at once with the holder's name. The error text does not name the image;
 //!    the caller adds its name.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, flock};
-use rustix::io::Errno;
-
 use crate::holder::{Ending, Holder};
+
+#[cfg(target_os = "linux")]
+mod mounted;
+
+#[cfg(target_os = "linux")]
+use mounted::explain;
+#[cfg(target_os = "linux")]
+pub(crate) use mounted::refuse_mounted;
 
 /// Maximum wait for a holder that seems about to release the lock, maximum wait for one that
 /// reports that it is closing the volume, and the interval between attempts.
@@ -46,37 +49,38 @@ impl Deref for Locked {
     }
 }
 
-impl AsFd for Locked {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
 impl Drop for Locked {
     fn drop(&mut self) {
         // If unlocking fails, the file system has no locks.
-        let _ = flock(&self.0, FlockOperation::Unlock);
+        let _ = self.0.unlock();
     }
 }
 
 /// Takes an advisory lock on the file, shared for readers, exclusive for writers.
 pub(crate) fn lock(file: &File, exclusive: bool, path: &Path) -> io::Result<()> {
-    let operation = if exclusive {
-        FlockOperation::NonBlockingLockExclusive
-    } else {
-        FlockOperation::NonBlockingLockShared
-    };
     let mut wait = HolderWait::new();
     loop {
-        match flock(file, operation) {
+        match if exclusive { file.try_lock() } else { file.try_lock_shared() } {
             Ok(()) => return Ok(()),
+            Err(TryLockError::WouldBlock) => wait.retry(path)?,
             // On a file system without locks, no other process can lock the file either. Reading is
             // then at the user's own risk, as with any other program.
-            Err(Errno::OPNOTSUPP | Errno::NOLCK | Errno::NOSYS) if !exclusive => return Ok(()),
-            Err(Errno::WOULDBLOCK) => wait.retry(path)?,
-            Err(other) => return Err(other.into()),
+            Err(TryLockError::Error(error)) if !exclusive && has_no_locks(&error) => return Ok(()),
+            Err(TryLockError::Error(error)) => return Err(error),
         }
     }
+}
+
+/// Does the error say that the file system knows no locks?
+fn has_no_locks(error: &io::Error) -> bool {
+    #[cfg(unix)]
+    return {
+        use rustix::io::Errno;
+        let none = [Errno::OPNOTSUPP, Errno::NOLCK, Errno::NOSYS];
+        none.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+    };
+    #[cfg(not(unix))]
+    return error.kind() == io::ErrorKind::Unsupported;
 }
 
 /// Opens a file; if it is a busy block device, waits for a holder that is about to release it.
@@ -84,7 +88,7 @@ pub(crate) fn open(path: &Path, mut open: impl FnMut() -> io::Result<File>) -> i
     let mut wait = HolderWait::new();
     loop {
         match open() {
-            Err(error) if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) => {
+            Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
                 // The kernel's own claims have no holder in /proc.
                 if wait.unseen >= UNSEEN && Holder::of(path).is_none() {
                     return Err(explain(path));
@@ -130,61 +134,14 @@ impl HolderWait {
     }
 }
 
-/// Explains why the kernel refused the exclusive claim on a block device.
-fn explain(path: &Path) -> io::Error {
-    let how = std::fs::metadata(path)
-        .ok()
-        .and_then(|meta| mount_of(rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev())));
-    let text = match how {
-        Some(at) => format!("in use: mounted by the kernel on {at}; unmount it first"),
-        None => "in use by the kernel: it or a part of it is mounted, or belongs to another device"
-            .into(),
-    };
-    io::Error::new(io::ErrorKind::ResourceBusy, text)
+/// Explains why the host refused the file.
+#[cfg(not(target_os = "linux"))]
+fn explain(_: &Path) -> io::Error {
+    io::Error::new(io::ErrorKind::ResourceBusy, "in use by another program")
 }
 
-/// Fails for a file or device that the kernel has mounted, directly or through a loop device.
-pub(crate) fn refuse_mounted(file: &File) -> io::Result<()> {
-    let meta = file.metadata()?;
-    let busy = |how: &str| {
-        Err(io::Error::new(
-            io::ErrorKind::ResourceBusy,
-            format!("in use: mounted by the kernel {how}; unmount it first"),
-        ))
-    };
-    if meta.file_type().is_block_device() {
-        let (major, minor) = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
-        if let Some(at) = mount_of(major, minor) {
-            return busy(&format!("on {at}"));
-        }
-        return Ok(());
-    }
-    let Ok(devices) = std::fs::read_dir("/sys/block") else { return Ok(()) };
-    for device in devices.flatten() {
-        let backing = device.path().join("loop/backing_file");
-        let Ok(text) = std::fs::read_to_string(backing) else { continue };
-        let Ok(other) = std::fs::metadata(text.trim_end_matches('\n')) else { continue };
-        if (other.dev(), other.ino()) != (meta.dev(), meta.ino()) {
-            continue;
-        }
-        let name = device.file_name().to_string_lossy().into_owned();
-        let number = std::fs::read_to_string(device.path().join("dev")).unwrap_or_default();
-        if let Some((major, minor)) = number.trim().split_once(':')
-            && let (Ok(major), Ok(minor)) = (major.parse(), minor.parse())
-            && let Some(at) = mount_of(major, minor)
-        {
-            return busy(&format!("through /dev/{name} on {at}"));
-        }
-    }
+/// Fails for what the kernel has mounted: no other kernel than Linux mounts XFS.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn refuse_mounted(_: &File) -> io::Result<()> {
     Ok(())
-}
-
-/// The mount point of a device, if it is mounted.
-fn mount_of(major: u32, minor: u32) -> Option<String> {
-    let wanted = format!("{major}:{minor}");
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    mounts.lines().find_map(|line| {
-        let mut fields = line.split(' ');
-        (fields.nth(2)? == wanted).then(|| fields.nth(1).unwrap_or("?").to_owned())
-    })
 }

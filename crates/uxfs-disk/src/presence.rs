@@ -16,7 +16,7 @@ use std::io;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::host;
+use crate::{host, sys};
 
 /// State of a device's file.
 pub(crate) struct Presence {
@@ -46,7 +46,7 @@ impl Presence {
         }
         // In this order: another thread may make the file grow at any time.
         let least = self.least.load(Ordering::Acquire);
-        let size = size(file)?;
+        let size = sys::size(file)?;
         if size >= least {
             return Ok(size);
         }
@@ -75,8 +75,7 @@ impl Presence {
         if let Some(why) = self.lost.get() {
             return Some(why.clone());
         }
-        let links = rustix::fs::fstat(file).ok()?.st_nlink;
-        (self.regular && links == 0).then(|| {
+        (self.regular && sys::is_deleted(file)).then(|| {
             "the image file was deleted while in use: its content is lost when the last process \
              closes it; copy what you need out of it first"
                 .into()
@@ -84,24 +83,14 @@ impl Presence {
     }
 }
 
-/// The file's size, and nothing else: since Linux 6.13 a query of the times makes the next write
-/// store a new time in the inode, at a quarter of the cost of a small synchronous write.
-fn size(file: &File) -> io::Result<u64> {
-    use rustix::fs::{AtFlags, StatxFlags};
-    match rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::SIZE) {
-        Ok(statx) => Ok(statx.stx_size),
-        // Not there, or forbidden in this container.
-        Err(_) => Ok(rustix::fs::fstat(file)?.st_size.unsigned_abs()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::fs::OpenOptions;
-    use std::os::unix::fs::{FileExt, MetadataExt};
     use std::sync::atomic::{AtomicU64, Ordering};
 
+    use uxfs_host::FileExt;
+
     use crate::{BlockDev, FileDev, OpenMode, host};
+    use std::fs::OpenOptions;
 
     const MIB: u64 = 1 << 20;
 
@@ -172,7 +161,8 @@ mod tests {
     #[test]
     fn allocate_reserves_space_and_keeps_the_content() {
         let dir = tempfile::tempdir().unwrap();
-        let stored = |path: &std::path::Path| std::fs::metadata(path).unwrap().blocks() * 512;
+        let stored =
+            |path: &std::path::Path| uxfs_host::Stat::of(&std::fs::metadata(path).unwrap()).stored;
         for zeroes in [false, true] {
             let path = dir.path().join("sparse.img");
             let dev = FileDev::open(&path, OpenMode::Create(8 * MIB)).unwrap();

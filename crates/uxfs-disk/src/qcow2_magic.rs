@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+
+use uxfs_host::FileExt;
 
 /// "QFI", then a byte that does not occur in text.
 const MAGIC: [u8; 4] = *b"QFI\xfb";

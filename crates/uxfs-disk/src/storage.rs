@@ -7,27 +7,41 @@
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
-use rustix::fs::OFlags;
-
-/// Opens `path` with `options` and the additional `flags`.
+/// Opens `path` with `options`; with `claim`, a block device exclusively.
 ///
 /// # Errors
 /// The errors of opening; [`io::ErrorKind::InvalidInput`] if the file is neither a regular file nor
 /// a block device.
-pub(crate) fn open(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io::Result<File> {
+pub(crate) fn open(path: &Path, options: &mut OpenOptions, claim: bool) -> io::Result<File> {
     let there = std::fs::metadata(path).map(|meta| meta.file_type());
     if let Ok(kind) = there {
         check(kind)?;
     }
-    let device = there.is_ok_and(|kind| kind.is_block_device());
+    let device = there.is_ok_and(uxfs_host::is_block_device);
+    let file = open_with(path, options, device, claim)?;
+    check(file.metadata()?.file_type())?;
+    Ok(file)
+}
+
+/// Opens without waiting for anything.
+#[cfg(unix)]
+fn open_with(
+    path: &Path,
+    options: &mut OpenOptions,
+    device: bool,
+    claim: bool,
+) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use rustix::fs::OFlags;
+
+    let claim = if claim { OFlags::EXCL } else { OFlags::empty() };
     // On a block device O_NONBLOCK would allow opening a drive without a medium.
     let nonblock = if device { OFlags::empty() } else { OFlags::NONBLOCK };
-    let flags = flags | nonblock | OFlags::NOCTTY;
+    let flags = claim | nonblock | OFlags::NOCTTY;
     let file = options.custom_flags(flags.bits().cast_signed()).open(path)?;
-    check(file.metadata()?.file_type())?;
     if !device {
         let flags = rustix::fs::fcntl_getfl(&file)?;
         rustix::fs::fcntl_setfl(&file, flags - OFlags::NONBLOCK)?;
@@ -35,26 +49,44 @@ pub(crate) fn open(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io:
     Ok(file)
 }
 
+/// Opens a file. Nothing that a path leads to on this system waits.
+#[cfg(not(unix))]
+fn open_with(path: &Path, options: &mut OpenOptions, _: bool, _: bool) -> io::Result<File> {
+    options.open(path)
+}
+
 /// Checks that the file is a regular file or a block device.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidInput`]; the text names the file's type.
 fn check(kind: FileType) -> io::Result<()> {
-    let what = match kind {
-        kind if kind.is_file() || kind.is_block_device() => return Ok(()),
-        kind if kind.is_dir() => "a directory",
-        kind if kind.is_fifo() => "a FIFO",
-        kind if kind.is_socket() => "a socket",
-        kind if kind.is_char_device() => "a character device",
-        _ => "a file of an unknown type",
-    };
-    let problem = format!("is {what}; give a regular file or a block device");
+    if kind.is_file() || uxfs_host::is_block_device(kind) {
+        return Ok(());
+    }
+    let problem = format!("is {}; give a regular file or a block device", what(kind));
     Err(io::Error::new(io::ErrorKind::InvalidInput, problem))
 }
 
-#[cfg(test)]
+fn what(kind: FileType) -> &'static str {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::FileTypeExt;
+        match kind {
+            kind if kind.is_fifo() => return "a FIFO",
+            kind if kind.is_socket() => return "a socket",
+            kind if kind.is_char_device() => return "a character device",
+            _ => {}
+        }
+    }
+    if kind.is_dir() { "a directory" } else { "a file of an unknown type" }
+}
+
+// What may block, and the flag against it, are of Unix.
+#[cfg(all(test, unix))]
 mod tests {
     use std::os::unix::net::UnixListener;
+
+    use rustix::fs::OFlags;
 
     use super::*;
     use crate::{FileDev, OpenMode};
@@ -96,10 +128,9 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         std::fs::write(&path, b"x").unwrap();
-        let file = open(&path, OpenOptions::new().read(true), OFlags::empty()).unwrap();
+        let file = open(&path, OpenOptions::new().read(true), false).unwrap();
         assert!(!rustix::fs::fcntl_getfl(&file).unwrap().contains(OFlags::NONBLOCK));
-        let missing =
-            open(&dir.path().join("none"), OpenOptions::new().read(true), OFlags::empty());
+        let missing = open(&dir.path().join("none"), OpenOptions::new().read(true), false);
         assert_eq!(missing.err().unwrap().kind(), io::ErrorKind::NotFound);
     }
 }

@@ -6,7 +6,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+
+use uxfs_host::FileExt;
 
 /// Bytes of the footer.
 const FOOTER: u64 = 512;

@@ -2,23 +2,19 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
-use rustix::fs::SeekFrom;
-use rustix::io::Errno;
+use uxfs_host::{FileExt, Next, next_data};
 
 const PIECE: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 
 /// Bytes from `at` up to the next data, but not beyond `end`; 0 if there is data at `at`.
 pub(crate) fn hole_at(file: &File, at: u64, end: u64) -> io::Result<u64> {
-    match rustix::fs::seek(file, SeekFrom::Data(at)) {
-        Ok(data) => Ok(data.min(end).saturating_sub(at)),
-        Err(Errno::NXIO) => Ok(end - at),
-        // The host does not know holes.
-        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(0),
-        Err(errno) => Err(errno.into()),
-    }
+    Ok(match next_data(file, at)? {
+        Next::At(data) => data.min(end).saturating_sub(at),
+        Next::Nowhere => end - at,
+        Next::Unknown => 0,
+    })
 }
 
 /// Copies `len` bytes between places of two files; the target must be empty there. Holes and blocks of

@@ -9,11 +9,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use sha2::{Digest, Sha256};
 use uxfs::disk::BlockDev;
 use uxfs::format::Uuid;
+use uxfs_host::FileExt;
 
 use crate::sparse;
 

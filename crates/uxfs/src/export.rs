@@ -20,7 +20,6 @@ use std::io::{self, Read, Write};
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use rustix::fs::Advice;
 use uxfs_archive::{ArchiveError, Entry, Kind, Meta, SparseMap, TarWriter, Time, Xattrs};
 use uxfs_core::{Error, Fs, Segment, Stat};
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
@@ -158,8 +157,7 @@ fn read_run(fs: &Fs, offset: u64, len: u64) {
 }
 
 fn advise(file: &File, offset: u64, len: std::num::NonZeroU64) {
-    // A hint: if the host ignores it, reading is only slower.
-    let _ = rustix::fs::fadvise(file, offset, Some(len), Advice::WillNeed);
+    uxfs_host::will_need(file, offset, len);
 }
 
 /// Requests read-ahead of ranges of the device; joins neighbouring ranges.

@@ -8,11 +8,12 @@
 //!
 //! Used by import, by the commands that create files, and by those that build disk images.
 
-use std::fs::{DirBuilder, File, Metadata, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use uxfs_host::id_of;
 
 /// A new file or directory: its path, device number and inode number.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,7 +46,7 @@ impl NewFile {
         let mut records = records();
         let record = match OpenOptions::new().write(true).create_new(true).open(path) {
             Ok(file) => {
-                let id = id(&file.metadata()?);
+                let id = id_of(path, &file.metadata()?);
                 Some(Record { path: path.to_owned(), id, dir: false })
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
@@ -99,11 +100,11 @@ impl WorkDir {
         let mut records = records();
         for attempt in 0..100 {
             let path = file.with_file_name(format!(".{name}.{process}-{attempt}"));
-            match DirBuilder::new().mode(0o700).create(&path) {
+            match private_dir().create(&path) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(()) => {
-                    let id = id(&std::fs::symlink_metadata(&path)?);
+                    let id = id_of(&path, &std::fs::symlink_metadata(&path)?);
                     let record = Record { path, id, dir: true };
                     records.push(record.clone());
                     return Ok(Self { record });
@@ -124,13 +125,13 @@ impl WorkDir {
     /// # Errors
     /// The errors of the host; an existing target is then unchanged.
     pub fn release(&self, file: &Path, target: &Path) -> io::Result<()> {
-        File::open(file)?.sync_all()?;
+        uxfs_host::sync(file)?;
         // An interruption now finds either name.
         let records = records();
         std::fs::rename(file, target)?;
         drop(records);
         let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty());
-        File::open(dir.unwrap_or(Path::new(".")))?.sync_all()
+        uxfs_host::sync_dir(dir.unwrap_or(Path::new(".")))
     }
 }
 
@@ -142,15 +143,24 @@ impl Drop for WorkDir {
     }
 }
 
-fn id(meta: &Metadata) -> (u64, u64) {
-    (meta.dev(), meta.ino())
+/// Makes directories that only their owner may enter, where the host has owners.
+fn private_dir() -> DirBuilder {
+    let builder = DirBuilder::new();
+    #[cfg(unix)]
+    let builder = {
+        let mut builder = builder;
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder
+    };
+    builder
 }
 
 /// How often the removal of a directory is tried: other threads may still create files in it.
 const ATTEMPTS: usize = 100;
 
 fn remove(record: &Record) {
-    let same = std::fs::symlink_metadata(&record.path).is_ok_and(|meta| id(&meta) == record.id);
+    let same = std::fs::symlink_metadata(&record.path)
+        .is_ok_and(|meta| id_of(&record.path, &meta) == record.id);
     // The error has no reader: the process is on an error path already.
     if same && record.dir {
         let _ = (0..ATTEMPTS).any(|_| std::fs::remove_dir_all(&record.path).is_ok());

@@ -2,12 +2,12 @@
 //! volumes made by mkfs.xfs. xfsprogs check the result.
 
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::FileBlock;
+use uxfs_host::FileExt;
 use uxfs_oracle::{Kernel, Rng, Value, Xfsprogs, vm};
 
 use super::*;

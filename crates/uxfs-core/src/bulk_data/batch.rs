@@ -3,9 +3,9 @@
 use core::ops::Range;
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use uxfs_disk::{AlignedBuf, DIRECT_ALIGN};
+use uxfs_host::FileExt;
 
 /// Bytes in one batch.
 pub(crate) const BATCH: usize = 2 << 20;

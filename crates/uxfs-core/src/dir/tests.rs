@@ -3,11 +3,11 @@
 
 use core::ops::ControlFlow;
 use std::collections::BTreeMap;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_host::FileExt;
 use uxfs_oracle::Rng;
 
 use super::*;

@@ -2,7 +2,8 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+
+use uxfs_host::FileExt;
 
 /// Minimum length in bytes of a version 3 header; a version 2 header has 72 bytes.
 const HEADER: usize = 104;

@@ -15,7 +15,6 @@ mod header;
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -24,11 +23,10 @@ use imago::qcow2::Qcow2;
 use imago::{
     FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Storage, StorageExt, StorageOpenOptions,
 };
-use rustix::fs::{FallocateFlags, OFlags};
-use rustix::io::Errno;
+use uxfs_host::FileExt;
 
 use crate::presence::Presence;
-use crate::{BlockDev, DIRECT_ALIGN, file, host, is_qcow2, lock, storage};
+use crate::{BlockDev, DIRECT_ALIGN, file, host, is_qcow2, lock, storage, sys};
 
 type Image = FormatAccess<imago::file::File>;
 
@@ -119,7 +117,7 @@ impl BlockDev for Qcow2Dev {
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check(offset, data.len())?;
         self.check_file()?;
-        let Some(direct) = self.direct.get_or_init(|| file::direct(&self.file)) else {
+        let Some(direct) = self.direct.get_or_init(|| sys::direct(&self.file)) else {
             return self.image.write(data, offset);
         };
         let (mut rest, mut at) = (data, offset);
@@ -159,14 +157,8 @@ impl BlockDev for Qcow2Dev {
                 self.image.ensure_data_mapping(at, offset + len - at, false)?;
             host::check_limit(start + mapped)?;
             // A cluster of an image in a sparse file may be a hole of that file.
-            let flags = FallocateFlags::KEEP_SIZE;
-            match rustix::fs::fallocate(&self.file, flags, start, mapped) {
-                Err(errno) if host::is_full(&errno.into()) || errno == Errno::IO => {
-                    return Err(errno.into());
-                }
-                // Hosts without fallocate: nothing to do.
-                _ => {}
-            }
+            // Hosts without a call for it: nothing to do.
+            sys::reserve(&self.file, start, mapped)?;
             at += mapped;
         }
         Ok(())
@@ -243,7 +235,7 @@ impl ImplicitOpenGate<imago::file::File> for Gate {
             io::Error::new(error.kind(), format!("backing file {}: {error}", path.display()))
         };
         let mut options = std::fs::OpenOptions::new();
-        let file = storage::open(&path, options.read(true), OFlags::empty()).map_err(backing)?;
+        let file = storage::open(&path, options.read(true), false).map_err(backing)?;
         if !file.metadata()?.is_file() {
             let problem = format!("backing file {} is not a regular file", path.display());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::name::{self, Name, ShortNames};
@@ -90,6 +89,10 @@ fn check(name: &str, path: &Path) -> io::Result<()> {
     name::problem(name).map_or(Ok(()), |problem| Err(refused(path, problem)))
 }
 
+fn mtime(meta: &Metadata) -> i64 {
+    uxfs_host::Stat::of(meta).mtime.0
+}
+
 /// Reads a file or directory of the host.
 fn read(path: &Path, meta: &Metadata, depth: usize) -> io::Result<Node> {
     let at =
@@ -101,12 +104,12 @@ fn read(path: &Path, meta: &Metadata, depth: usize) -> io::Result<Node> {
         if meta.len() > u64::from(u32::MAX) {
             return Err(refused(path, "a file of 4 GiB or more, which FAT cannot hold"));
         }
-        return Ok(Node::File { path: path.to_owned(), len: meta.len(), mtime: meta.mtime() });
+        return Ok(Node::File { path: path.to_owned(), len: meta.len(), mtime: mtime(meta) });
     }
     if !meta.is_dir() {
         return Err(refused(path, "FAT holds only files and directories"));
     }
-    let mut dir = Dir { nodes: BTreeMap::new(), mtime: Some(meta.mtime()) };
+    let mut dir = Dir { nodes: BTreeMap::new(), mtime: Some(mtime(meta)) };
     let mut paths: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(path).map_err(at)? {
         paths.push(entry.map_err(at)?.path());

@@ -11,9 +11,9 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
 
 use flate2::{Compress, Compression, FlushCompress, Status};
+use uxfs_host::FileExt;
 
 use crate::sparse;
 

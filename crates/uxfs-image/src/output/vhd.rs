@@ -3,10 +3,10 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::Label;
+use uxfs_host::FileExt;
 
 /// 2000-01-01, seconds since 1970: the footer counts from there.
 const EPOCH: i64 = 946_684_800;

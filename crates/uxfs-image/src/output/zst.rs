@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::FileExt;
 
 use crate::sparse;
+use uxfs_host::FileExt;
 
 /// zstd's own default.
 const LEVEL: i32 = 3;

@@ -5,7 +5,8 @@
 //!
 //! 1. Nothing is written outside the target directory: every file is created relative to an open
 //!    directory that was reached name by name, and no symbolic link below the target is followed. A
-//!    link in the place of a file is replaced; a link in the place of a directory is an error.
+//!    link in the place of a file is replaced; a link in the place of a directory is an error. On
+//!    other systems than Linux files are reached by path, so a tree must not be changed meanwhile.
 //! 2. A name from a source is used only if it can be the name of a directory entry.
 //! 3. A directory gets its own permissions and times after its contents are complete.
 //! 4. Holes stay holes. Files with several names stay one file if [`Preserve::links`] is set.
@@ -17,7 +18,6 @@
 //!
 //! Used by `uxfs cp`.
 
-mod dirs;
 mod host;
 mod image;
 mod sides;

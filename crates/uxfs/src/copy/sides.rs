@@ -101,6 +101,7 @@ pub(super) fn reading<R>(result: Result<R>) -> Result<R> {
     result.map_err(|error| CopyError::Source(Box::new(error)))
 }
 
+#[cfg(target_os = "linux")]
 impl From<rustix::io::Errno> for CopyError {
     fn from(errno: rustix::io::Errno) -> Self {
         Self::Host(errno.into())

@@ -1,8 +1,9 @@
 //! Trees copied between the host and a volume, by path.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::rc::Rc;
+
+use uxfs_host::OsStrExt;
 
 use super::error::{Fault, PathError, Result};
 use super::lookup::{self, Last};

@@ -5,13 +5,13 @@
 
 #[cfg(feature = "oci")]
 use std::ffi::OsStr;
-#[cfg(feature = "oci")]
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 #[cfg(feature = "oci")]
 use uxfs_archive::{DumpSource, OciImage, Platform};
 use uxfs_archive::{ProtoOptions, ProtoSource, Source};
+#[cfg(feature = "oci")]
+use uxfs_host::{OsStrExt, os_str};
 
 use super::error::ImportError;
 
@@ -57,7 +57,7 @@ impl ImportSource {
         platform: Option<Platform>,
         find: impl Fn(&Path) -> PathBuf,
     ) -> Self {
-        let path = |bytes: &[u8]| find(Path::new(OsStr::from_bytes(bytes)));
+        let path = |bytes: &[u8]| find(Path::new(&os_str(bytes)));
         let Some(image) = name.as_bytes().strip_prefix(b"oci:") else {
             return Self::Tree(path(name.as_bytes()));
         };

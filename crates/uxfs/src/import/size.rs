@@ -45,7 +45,7 @@ pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, 
     let mut free = host_room(&options.image);
     if let Ok(meta) = std::fs::metadata(&options.image) {
         // The existing file is going to be overwritten.
-        free = free.saturating_add(std::os::unix::fs::MetadataExt::blocks(&meta) * 512);
+        free = free.saturating_add(uxfs_host::Stat::of(&meta).stored);
     }
     if let Some(name) = origin.stream() {
         let problem = format!("{name} can be read only once: give --size");
@@ -86,8 +86,7 @@ pub(super) fn fixed(options: &ImportOptions) -> Result<Option<u64>, ImportError>
 /// Free bytes of the host's file system that is to hold the image.
 fn host_room(image: &Path) -> u64 {
     let dir = image.parent().filter(|dir| !dir.as_os_str().is_empty());
-    let stat = rustix::fs::statvfs(dir.unwrap_or(Path::new(".")));
-    stat.map_or(u64::MAX, |stat| stat.f_bavail.saturating_mul(stat.f_frsize))
+    uxfs_host::free_room(dir.unwrap_or(Path::new("."))).unwrap_or(u64::MAX)
 }
 
 /// Adds up the space that trees take on a volume. The estimate is generous.

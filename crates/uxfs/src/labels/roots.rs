@@ -4,11 +4,8 @@
 
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, ResolveFlags};
-use rustix::io::Errno;
 use uxfs_core::{Error, Fs};
 use uxfs_format::inode::{S_IFMT, S_IFREG};
 use uxfs_selinux::PolicyRoot;
@@ -26,7 +23,10 @@ fn not_regular() -> io::Error {
 
 /// A directory of the host as the root of a tree.
 pub struct HostRoot {
-    dir: OwnedFd,
+    #[cfg(target_os = "linux")]
+    dir: std::os::fd::OwnedFd,
+    #[cfg(not(target_os = "linux"))]
+    dir: std::path::PathBuf,
 }
 
 impl HostRoot {
@@ -34,21 +34,81 @@ impl HostRoot {
     ///
     /// # Errors
     /// The directory cannot be opened.
+    #[cfg(target_os = "linux")]
     pub fn open(dir: &Path) -> io::Result<Self> {
+        use rustix::fs::{Mode, OFlags};
         let flags = OFlags::DIRECTORY | OFlags::CLOEXEC | OFlags::RDONLY;
         Ok(Self { dir: rustix::fs::open(dir, flags, Mode::empty())? })
+    }
+
+    /// Opens the directory.
+    ///
+    /// # Errors
+    /// The directory cannot be examined, or is none.
+    #[cfg(not(target_os = "linux"))]
+    pub fn open(dir: &Path) -> io::Result<Self> {
+        match std::fs::metadata(dir)?.is_dir() {
+            true => Ok(Self { dir: dir.to_owned() }),
+            false => Err(io::ErrorKind::NotADirectory.into()),
+        }
+    }
+
+    /// Opens a file; `None` if there is none.
+    #[cfg(target_os = "linux")]
+    fn file(&self, path: &Path) -> io::Result<Option<File>> {
+        use rustix::fs::{Mode, OFlags, ResolveFlags};
+        use rustix::io::Errno;
+        // A FIFO must not block.
+        let flags = OFlags::CLOEXEC | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(&self.dir, path, flags, Mode::empty(), resolve) {
+            Err(Errno::NOENT | Errno::NOTDIR) => Ok(None),
+            other => Ok(Some(File::from(other?))),
+        }
+    }
+
+    /// Opens a file; `None` if there is none. This system cannot follow symbolic links within the
+    /// tree, so it follows none.
+    #[cfg(not(target_os = "linux"))]
+    fn file(&self, path: &Path) -> io::Result<Option<File>> {
+        let mut at = self.dir.clone();
+        for part in path.components() {
+            match part {
+                std::path::Component::Normal(name) => at.push(name),
+                std::path::Component::RootDir | std::path::Component::CurDir => continue,
+                _ => return Ok(None),
+            }
+            match std::fs::symlink_metadata(&at) {
+                Ok(meta) if meta.is_symlink() => {
+                    let problem = format!(
+                        "{}: a symbolic link, which this system does not follow within a tree",
+                        at.display()
+                    );
+                    return Err(io::Error::new(io::ErrorKind::Unsupported, problem));
+                }
+                Ok(meta) if !meta.is_dir() && !meta.is_file() => return Err(not_regular()),
+                Ok(_) => {}
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                    ) =>
+                {
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        match std::fs::metadata(&at)?.is_file() {
+            true => File::open(at).map(Some),
+            false => Err(not_regular()),
+        }
     }
 }
 
 impl PolicyRoot for HostRoot {
     fn read(&mut self, path: &Path) -> io::Result<Option<Vec<u8>>> {
-        // A FIFO must not block.
-        let flags = OFlags::CLOEXEC | OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let file = match rustix::fs::openat2(&self.dir, path, flags, Mode::empty(), resolve) {
-            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
-            other => File::from(other?),
-        };
+        let Some(file) = self.file(path)? else { return Ok(None) };
         if !file.metadata()?.is_file() {
             return Err(not_regular());
         }

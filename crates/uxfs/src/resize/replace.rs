@@ -1,9 +1,10 @@
 //! A new file beside an old one, which replaces the old one when it is complete.
 
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+
+use uxfs_host::Stat;
 
 /// A new file. It is removed when dropped without [`ReplacementFile::replace`].
 pub(super) struct ReplacementFile {
@@ -19,7 +20,7 @@ impl ReplacementFile {
     /// Errors of the host; [`io::ErrorKind::InvalidInput`] if `old` has several hard links, of
     /// which only one would be replaced.
     pub(super) fn new(old: &Path) -> io::Result<Self> {
-        if std::fs::metadata(old)?.nlink() > 1 {
+        if Stat::of(&std::fs::metadata(old)?).links > 1 {
             let problem = "has several hard links, and shrinking would replace only this one: copy the file first";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
         }
@@ -27,13 +28,15 @@ impl ReplacementFile {
         let own = std::process::id();
         for attempt in 0..100 {
             let path = old.with_file_name(format!(".{name}.resize-{own}-{attempt}"));
-            let made = std::fs::OpenOptions::new().write(true).create_new(true).open(&path);
+            let made = OpenOptions::new().write(true).create_new(true).open(&path);
             match made {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
                 Ok(file) => {
                     let replacement = Self { path, old: old.to_owned(), kept: false };
-                    file.set_permissions(std::fs::Permissions::from_mode(0o600))?;
+                    #[cfg(unix)]
+                    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+                    drop(file);
                     return Ok(replacement);
                 }
             }
@@ -53,18 +56,22 @@ impl ReplacementFile {
     /// Errors of the host; the old file is then unchanged.
     pub(super) fn replace(mut self) -> io::Result<()> {
         let old = std::fs::metadata(&self.old)?;
-        let file = File::open(&self.path)?;
-        let new = file.metadata()?;
-        if (old.uid(), old.gid()) != (new.uid(), new.gid()) {
-            // Only root can change the owner; other users' files differ at most in the group.
-            let _ = std::os::unix::fs::fchown(&file, Some(old.uid()), Some(old.gid()));
+        #[cfg(unix)]
+        {
+            let new = Stat::of(&std::fs::metadata(&self.path)?);
+            let owner = Stat::of(&old);
+            if (owner.uid, owner.gid) != (new.uid, new.gid) {
+                // Only root can change the owner; other users' files differ at most in the group.
+                let (uid, gid) = (Some(owner.uid), Some(owner.gid));
+                let _ = std::os::unix::fs::chown(&self.path, uid, gid);
+            }
         }
-        file.set_permissions(old.permissions())?;
-        file.sync_all()?;
+        uxfs_host::sync(&self.path)?;
+        std::fs::set_permissions(&self.path, old.permissions())?;
         std::fs::rename(&self.path, &self.old)?;
         self.kept = true;
         if let Some(dir) = self.old.parent() {
-            File::open(dir)?.sync_all()?;
+            uxfs_host::sync_dir(dir)?;
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! Reads a directory tree of the host as a [`Source`].
+//! Reads a directory tree as a [`Source`], with the calls of Linux.
 //!
 //! The walk is depth first and visits the names of each directory in byte order, so the same tree
 //! always produces the same stream.
@@ -13,7 +13,7 @@
 //! 3. If a file has become shorter since `stat`, the missing end reads as zeros, with a warning.
 //! 4. Nothing is written, and access times do not change if the kernel allows that (`O_NOATIME`).
 //!
-//! Used by [`open`](crate::open).
+//! Used by [`open`](crate::open) on Linux.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, OsStr};
@@ -34,16 +34,10 @@ use crate::host_xattrs::{HostXattrs, Target};
 use crate::source::Source;
 use crate::window::{self, Window, Windowed};
 
+use super::DirOptions;
+
 /// Maximum number of directories open at a time.
 const OPEN_MAX: usize = 16;
-
-/// Options of a directory walk.
-#[derive(Clone, Copy, Debug, Default)]
-#[non_exhaustive]
-pub struct DirOptions {
-    /// Skip the content of file systems mounted below the root; the mount points are included.
-    pub one_file_system: bool,
-}
 
 /// Device and inode number.
 type Id = (u32, u32, u64);
@@ -290,8 +284,9 @@ impl DirSource {
     }
 
     fn file(&mut self, fd: OwnedFd, stat: &Statx) -> Result<Kind, ArchiveError> {
-        let data = FileData::new(File::from(fd), stat)
-            .map_err(|error| self.failed("looking for holes in", error))?;
+        let data =
+            FileData::new(File::from(fd), stat.stx_size, stat.stx_blocks.saturating_mul(512))
+                .map_err(|error| self.failed("looking for holes in", error))?;
         let map = data.map.clone();
         self.data = Some(data);
         Ok(Kind::File { size: stat.stx_size, map })
@@ -337,8 +332,6 @@ fn meta(stat: &Statx) -> Meta {
         ..Meta::default()
     }
 }
-
-impl DirSource {}
 
 impl Windowed for DirSource {
     fn window(&mut self) -> &mut Window {

@@ -17,7 +17,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Statx, StatxFlags, StatxTimestamp};
 use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use uxfs_format::timestamp::Timestamp;
 
-use super::sides::{FileId, FileInfo, FileKind, Result, refused};
+use crate::copy::sides::{FileId, FileInfo, FileKind, Result, refused};
 
 /// Directories open at a time.
 const OPEN_MAX: usize = 16;

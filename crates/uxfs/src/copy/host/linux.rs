@@ -1,4 +1,4 @@
-//! The host's file system as source and target of a copy.
+//! The host as source and target, with the calls of Linux.
 //!
 //! 1. Files are opened relative to the descriptor of their directory ([`HostDir`]), one name at a
 //!    time. Symbolic links are not followed, unless the options of the source ask for it.
@@ -23,7 +23,7 @@ use uxfs_format::timestamp::Timestamp;
 
 pub use super::dirs::HostDir;
 use super::dirs::{OPEN_FLAGS, info, statx};
-use super::sides::{
+use crate::copy::sides::{
     Attributes, CopyError, FileId, FileInfo, FileKind, Result, SourceTree, TargetTree, Xattrs,
     refused,
 };
