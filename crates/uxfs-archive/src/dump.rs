@@ -78,7 +78,7 @@ impl DumpSource {
         let name = manifest.display().to_string();
         let failed = |error| ArchiveError::io(format!("opening {name}"), error);
         let file = match manifest == Path::new("-") {
-            true => crate::source::stdin()?,
+            true => crate::open::stdin()?,
             false => File::open(manifest).map_err(failed)?,
         };
         let meta = file.metadata().map_err(failed)?;

@@ -41,6 +41,7 @@ mod host_xattrs;
 mod input;
 #[cfg(feature = "oci")]
 mod oci;
+mod open;
 mod pax;
 mod protofile;
 mod read_ahead;
@@ -59,7 +60,8 @@ pub use entry::{Entry, Kind, Meta, SparseMap, Time, Xattrs};
 pub use error::ArchiveError;
 #[cfg(feature = "oci")]
 pub use oci::{OciImage, Platform};
+pub use open::open;
 pub use protofile::{ProtoOptions, ProtoSource};
 pub use read_ahead::ReadAhead;
-pub use source::{DataReader, Source, open};
+pub use source::{DataReader, Source};
 pub use tar_writer::TarWriter;

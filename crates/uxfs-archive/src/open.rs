@@ -1,0 +1,122 @@
+//! Opens any kind of tree as a stream of entries.
+//!
+//! Used by the importers of trees.
+
+use std::fs::File;
+use std::io::{self, IsTerminal, Read, Seek};
+use std::path::Path;
+
+use crate::decode::{Decoder, Format};
+use crate::dir::{DirOptions, DirSource};
+use crate::error::ArchiveError;
+use crate::input::{FileInput, Input, StreamInput};
+use crate::source::Source;
+use crate::tar_reader::TarSource;
+
+/// Opens a tree: a directory, or a tar archive. The first bytes of an archive determine its
+/// compression. `-` is standard input.
+///
+/// # Errors
+/// If the path cannot be opened, or is neither a directory nor a tar archive in a supported
+/// compression.
+pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
+    if path == Path::new("-") {
+        let stdin = io::stdin();
+        if stdin.is_terminal() {
+            return Err(ArchiveError::NotTar {
+                name: "standard input".into(),
+                what: "is a terminal; give an archive with '<' or a pipe".into(),
+            });
+        }
+        return open_file(self::stdin()?, "standard input".into());
+    }
+    let name = path.display().to_string();
+    let failed = |error| ArchiveError::io(format!("opening {name}"), error);
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.is_dir() {
+        return Ok(Box::new(DirSource::new(path, DirOptions::default())?));
+    }
+    open_file(file, name)
+}
+
+/// Standard input, without Rust's buffer.
+pub(crate) fn stdin() -> Result<File, ArchiveError> {
+    #[cfg(unix)]
+    let owned = std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned();
+    #[cfg(windows)]
+    let owned = std::os::windows::io::AsHandle::as_handle(&io::stdin()).try_clone_to_owned();
+    owned.map(File::from).map_err(|error| ArchiveError::io("opening standard input", error))
+}
+
+fn open_file(mut file: File, name: String) -> Result<Box<dyn Source>, ArchiveError> {
+    let failed = |error| ArchiveError::io(format!("opening {name}"), error);
+    let metadata = file.metadata().map_err(failed)?;
+    let mut head = [0; 8];
+    if !metadata.is_file() {
+        let count = read_up_to(&mut file, &mut head).map_err(failed)?;
+        let format = sniff(&head[..count], &name)?;
+        let input = io::Cursor::new(head).take(count as u64).chain(file);
+        let decoder = Decoder::start(Box::new(input), name.clone(), format, None)?;
+        return TarSource::start(Input::Stream(StreamInput::new(decoder)), name);
+    }
+    let base = file.stream_position().map_err(failed)?;
+    let count = read_up_to(&mut file, &mut head).map_err(failed)?;
+    file.seek(io::SeekFrom::Start(base)).map_err(failed)?;
+    let format = sniff(&head[..count], &name)?;
+    let end = metadata.len().max(base);
+    let input = if format == Format::Plain {
+        Input::File(FileInput::new(file, name.clone(), base, end))
+    } else {
+        let total = Some(end - base);
+        let decoder = Decoder::start(Box::new(file), name.clone(), format, total)?;
+        Input::Stream(StreamInput::new(decoder))
+    };
+    TarSource::start(input, name)
+}
+
+fn read_up_to(file: &mut File, head: &mut [u8]) -> io::Result<usize> {
+    let mut count = 0;
+    while count < head.len() {
+        match file.read(&mut head[count..]) {
+            Ok(0) => break,
+            Ok(more) => count += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(count)
+}
+
+fn sniff(head: &[u8], name: &str) -> Result<Format, ArchiveError> {
+    let unsupported = |what: &str, tool: &str| {
+        let what =
+            format!("is compressed with {what}, which is not supported; use: {tool} | ... -");
+        Err(ArchiveError::NotTar { name: name.into(), what })
+    };
+    match head {
+        [] => Err(ArchiveError::NotTar { name: name.into(), what: "is empty".into() }),
+        [0x1f, 0x8b, ..] => Ok(Format::Gzip),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Ok(Format::Xz),
+        // The second pattern is a skippable frame, which pzstd writes first.
+        [0x28, 0xb5, 0x2f, 0xfd, ..] | [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Ok(Format::Zstd),
+        [b'B', b'Z', b'h', b'1'..=b'9', 0x31, 0x41, 0x59, 0x26] => {
+            unsupported("bzip2", "bzip2 -dc")
+        }
+        [0x04, 0x22, 0x4d, 0x18, ..] => unsupported("lz4", "lz4 -dc"),
+        [b'L', b'Z', b'I', b'P', ..] => unsupported("lzip", "lzip -dc"),
+        [0x1f, 0x9d, ..] => unsupported("compress", "gzip -dc"),
+        [0x5d, 0, 0, _, _, 0xff, ..] => unsupported("lzma", "xz -dc --format=lzma"),
+        _ => Ok(Format::Plain),
+    }
+    .and_then(|format| match format.is_built() {
+        true => Ok(format),
+        false => {
+            let what = format!(
+                "is compressed with {0}, which this build does not read (feature '{0}'); \
+                 use: {0} -dc | ... -",
+                format.name()
+            );
+            Err(ArchiveError::NotTar { name: name.into(), what })
+        }
+    })
+}
