@@ -9,7 +9,7 @@ use crate::fixture::Fixture;
 type Letters = BTreeMap<char, String>;
 
 /// Commands and the programs they are modelled on. Other commands have no model.
-const MODELS: [(&str, &str); 36] = [
+const MODELS: [(&str, &str); 38] = [
     ("mkfs", "mkfs.xfs --help"),
     ("import", "mkfs.xfs --help"),
     ("ls", "ls --help"),
@@ -46,13 +46,15 @@ const MODELS: [(&str, &str); 36] = [
     ("check", "xfs_repair --help"),
     ("fsck", "e2fsck"),
     ("relabel", "setfiles -h"),
+    ("metadump", "xfs_metadump"),
+    ("mdrestore", "xfs_mdrestore"),
 ];
 
 /// Letters that mean the same in every command whose model leaves them free.
 const OWN: [(char, &str); 4] = [('h', "help"), ('o', "options"), ('q', "quiet"), ('v', "verbose")];
 
 /// Exceptions: letters whose meaning differs from the model or from [`OWN`], and the reason.
-const EXCEPTIONS: [(&str, char, &str); 7] = [
+const EXCEPTIONS: [(&str, char, &str); 8] = [
     (
         "mount",
         'f',
@@ -65,6 +67,7 @@ const EXCEPTIONS: [(&str, char, &str); 7] = [
     ),
     ("disk build", 'o', "a file to write is -o FILE to everybody; there is no volume to open"),
     ("disk build", 'f', "makes a new image in place of an old one, as mkfs and import"),
+    ("metadump", 'v', "the dump's version, as xfs_metadump 7 has it"),
     ("fallocate", 'u', "util-linux has no way to unshare; xfs_io's is the command funshare"),
     ("extsize", 's', "xfs_io takes the size as an operand; truncate's letter"),
     ("cowextsize", 's', "xfs_io takes the size as an operand; truncate's letter"),
