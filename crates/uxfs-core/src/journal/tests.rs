@@ -661,32 +661,40 @@ fn every_fsync_policy_makes_forced_changes_durable() {
 /// that began earlier.
 #[test]
 fn flushes_overlap_if_the_policy_allows_it() {
+    // Only so that a failing test ends.
+    const LIMIT: Duration = Duration::from_secs(600);
     for (word, threads) in [("own", 5), ("overlap:3", 3)] {
         let volume = Volume::new(&[]);
         let dev = Arc::new(FaultDev::new(device(&volume.path)).unsynced());
         let words = options(&format!("fsync_policy={word}"));
         let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, words).unwrap();
         // No flush ends before this many are in progress.
-        let (flushing, more) = (Mutex::new(0), Condvar::new());
+        let flushes = Arc::new((Mutex::new(0), Condvar::new()));
+        let at_device = Arc::clone(&flushes);
         dev.add(Rule::on(&[Op::Flush]).times(threads).before(move |_| {
+            let (flushing, more) = &*at_device;
             let mut flushing = flushing.lock();
             *flushing += 1;
             more.notify_all();
-            // Only so that a failing test ends.
-            let limit = Duration::from_secs(600);
-            match more.wait_while_for(&mut flushing, |n| *n < threads, limit).timed_out() {
+            match more.wait_while_for(&mut flushing, |n| *n < threads, LIMIT).timed_out() {
                 true => Answer::Fail(ETIMEDOUT),
                 false => Answer::Pass,
             }
         }));
-        let journal = fs.journal.as_ref().unwrap();
+        let (engine, journal) = (&fs, fs.journal.as_ref().unwrap());
         std::thread::scope(|scope| {
-            for _ in 0..threads {
-                scope.spawn(|| {
-                    let data = journal.data_written();
-                    let need = uxfs_journal::Need { seq: uxfs_journal::Seq(0), data };
-                    journal.wait_with_others(&fs, super::Ticket(need)).unwrap();
+            for thread in 1..=threads {
+                // Its data is written after the earlier flushes began, so that none of them
+                // covers it.
+                let data = journal.data_written();
+                let need = uxfs_journal::Need { seq: uxfs_journal::Seq(0), data };
+                scope.spawn(move || {
+                    journal.wait_with_others(engine, super::Ticket(need)).unwrap();
                 });
+                let (flushing, more) = &*flushes;
+                let mut flushing = flushing.lock();
+                let waited = more.wait_while_for(&mut flushing, |n| *n < thread, LIMIT);
+                assert!(!waited.timed_out(), "{word}: flush {thread} waits for an earlier one");
             }
         });
         fs.close().unwrap();
