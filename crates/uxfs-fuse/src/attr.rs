@@ -2,87 +2,54 @@
 //!
 //! 1. FUSE's number of the root is 1; every other inode keeps its own number. No XFS inode has
 //!    number 1, because the superblock lies there.
-//! 2. Times are exact, also before 1970.
+//! 2. A time that the volume cannot store becomes the nearest one that it can.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
-
-use fuser::{FileAttr, FileType, INodeNo, TimeOrNow};
-use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFSOCK};
+use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, S_IFSOCK};
 use uxfs::format::timestamp::Timestamp;
 use uxfs::format::{Ino, dir};
 use uxfs::{Fs, Stat};
+use uxfs_transport::{Attr, Kind, Node, SetTime, Time};
 
 /// The inode of a FUSE node number.
-pub(crate) fn ino_of(fs: &Fs, node: INodeNo) -> Ino {
-    if node == INodeNo::ROOT { fs.root() } else { Ino(node.0) }
+pub(crate) fn ino_of(fs: &Fs, node: Node) -> Ino {
+    if node == Node::ROOT { fs.root() } else { Ino(node.0) }
 }
 
-pub(crate) fn kind_of(mode: u16) -> FileType {
-    match mode & S_IFMT {
-        S_IFDIR => FileType::Directory,
-        S_IFLNK => FileType::Symlink,
-        S_IFCHR => FileType::CharDevice,
-        S_IFBLK => FileType::BlockDevice,
-        S_IFIFO => FileType::NamedPipe,
-        S_IFSOCK => FileType::Socket,
-        _ => FileType::RegularFile,
-    }
-}
-
-/// The file type of a directory entry.
-pub(crate) fn entry_kind(kind: dir::FileType) -> FileType {
+/// The kind of a directory entry, and the type in the mode of its inode.
+pub(crate) fn entry_kind(kind: dir::FileType) -> (Kind, u16) {
     match kind {
-        dir::FileType::Directory => FileType::Directory,
-        dir::FileType::Symlink => FileType::Symlink,
-        dir::FileType::CharDevice => FileType::CharDevice,
-        dir::FileType::BlockDevice => FileType::BlockDevice,
-        dir::FileType::Fifo => FileType::NamedPipe,
-        dir::FileType::Socket => FileType::Socket,
-        _ => FileType::RegularFile,
+        dir::FileType::Directory => (Kind::Directory, S_IFDIR),
+        dir::FileType::Symlink => (Kind::Symlink, S_IFLNK),
+        dir::FileType::CharDevice => (Kind::CharDevice, S_IFCHR),
+        dir::FileType::BlockDevice => (Kind::BlockDevice, S_IFBLK),
+        dir::FileType::Fifo => (Kind::Fifo, S_IFIFO),
+        dir::FileType::Socket => (Kind::Socket, S_IFSOCK),
+        _ => (Kind::Regular, S_IFREG),
     }
 }
 
 /// The attributes of an inode, for FUSE.
-pub(crate) fn attr_of(fs: &Fs, stat: &Stat) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(stat.ino.0),
+pub(crate) fn attr_of(fs: &Fs, stat: &Stat) -> Attr {
+    Attr {
+        ino: stat.ino.0,
         size: stat.size,
         blocks: stat.blocks << (fs.geo.block_log - 9),
-        atime: to_system(stat.atime),
-        mtime: to_system(stat.mtime),
-        ctime: to_system(stat.ctime),
-        crtime: to_system(stat.crtime),
-        kind: kind_of(stat.mode),
-        perm: stat.mode & !S_IFMT,
+        atime: to_wire(stat.atime),
+        mtime: to_wire(stat.mtime),
+        ctime: to_wire(stat.ctime),
+        mode: stat.mode.into(),
         nlink: stat.nlink,
         uid: stat.uid,
         gid: stat.gid,
         rdev: encode_rdev(stat.rdev),
         // As XFS: the unit of efficient I/O.
         blksize: fs.geo.block_size.max(4096),
-        flags: 0,
     }
 }
 
 /// Attributes of an inode of which only number and type are known. The kernel asks for the rest.
-pub(crate) fn bare_attr(ino: Ino, kind: FileType) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(ino.0),
-        size: 0,
-        blocks: 0,
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind,
-        perm: 0,
-        nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        blksize: 4096,
-        flags: 0,
-    }
+pub(crate) fn bare_attr(ino: Ino, mode: u16) -> Attr {
+    Attr { ino: ino.0, mode: mode.into(), nlink: 1, blksize: 4096, ..Attr::default() }
 }
 
 /// A device number as FUSE encodes it: 12 bits for the major number, 20 for the minor.
@@ -95,30 +62,15 @@ pub(crate) fn decode_rdev(rdev: u32) -> (u32, u32) {
     ((rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00))
 }
 
-fn to_system(time: Timestamp) -> SystemTime {
-    let whole = Duration::from_secs(time.sec.unsigned_abs());
-    let start = if time.sec < 0 { UNIX_EPOCH - whole } else { UNIX_EPOCH + whole };
-    start + Duration::from_nanos(time.nsec.into())
-}
-
-/// A time from the kernel, as `fuser` decodes it: for times before 1970 it takes the nanoseconds as
-/// counting backwards, which is corrected here.
-fn from_system(time: SystemTime) -> Timestamp {
-    let sec = |whole: u64| i64::try_from(whole).unwrap_or(i64::MAX);
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(since) => Timestamp { sec: sec(since.as_secs()), nsec: since.subsec_nanos() },
-        Err(before) => {
-            let before = before.duration();
-            Timestamp { sec: -sec(before.as_secs()), nsec: before.subsec_nanos() }
-        }
-    }
+fn to_wire(time: Timestamp) -> Time {
+    Time { sec: time.sec, nsec: time.nsec }
 }
 
 /// The nearest time that the volume can store.
-pub(crate) fn moment(fs: &Fs, time: TimeOrNow) -> Timestamp {
+pub(crate) fn moment(fs: &Fs, time: SetTime) -> Timestamp {
     let time = match time {
-        TimeOrNow::Now => return fs.now(),
-        TimeOrNow::SpecificTime(time) => from_system(time),
+        SetTime::Now => return fs.now(),
+        SetTime::To(Time { sec, nsec }) => Timestamp { sec, nsec },
     };
     nearest(time, if fs.geo.has_bigtime() { BIGTIME_MAX } else { i32::MAX.into() })
 }
@@ -146,14 +98,5 @@ mod tests {
         for pair in [(0, 0), (8, 1), (253, 300), (4095, 0x3_ffff)] {
             assert_eq!(decode_rdev(encode_rdev(pair)), pair);
         }
-    }
-
-    #[test]
-    fn times_before_1970_are_exact() {
-        let time = Timestamp { sec: -2, nsec: 500_000_000 };
-        assert_eq!(to_system(time), UNIX_EPOCH - Duration::from_millis(1500));
-        // -1.5 s, as fuser makes it of what the kernel sends.
-        let sent = UNIX_EPOCH - Duration::new(2, 500_000_000);
-        assert_eq!(from_system(sent), time);
     }
 }

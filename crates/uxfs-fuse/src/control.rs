@@ -24,10 +24,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use uxfs::format::Ino;
 use uxfs::{Fs, Histogram};
+use uxfs_transport::Transport;
 
 use crate::current_options::CurrentOptions;
 use crate::mounts;
 use crate::record::{Process, without_errno};
+use crate::settings;
 use crate::volume::Volume;
 
 /// The state of the mount.
@@ -125,6 +127,12 @@ impl Control {
         lines.add("uptime_seconds", self.begun.elapsed().as_secs());
         lines.add("mode", if options.read_only { "ro" } else { "rw" });
         lines.add("awake", if self.awake { "on" } else { "off" });
+        if let Some(transport) = volume.transport() {
+            lines.add("transport", transport);
+            if transport != Transport::Ring {
+                lines.add("transport_reason", settings::why_no_ring());
+            }
+        }
         lines.add("block_size", space.block_size);
         lines.add("blocks", space.blocks);
         lines.add("blocks_free", space.free_blocks);

@@ -15,16 +15,16 @@
 //!    which callers sync repeatedly, and server threads act for all callers.
 //! 4. Each waiter gets exactly one reply, also if the volume stops.
 //!
-//! Called by the server of requests and by [`crate::blk`].
+//! Called by the server of requests.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use fuser::{Errno, Request};
 use uxfs::format::Ino;
 use uxfs::journal::Ticket;
 use uxfs::{Drive, Fs, SyncKind};
+use uxfs_transport::{Errno, Request};
 
 use crate::handles::Cursor;
 use crate::volume::Volume;
@@ -40,12 +40,8 @@ pub(crate) struct Caller(u64);
 
 impl Caller {
     pub(crate) fn of(req: &Request) -> Self {
-        Self::process(req.pid())
-    }
-
-    pub(crate) fn process(pid: u32) -> Self {
         // Above the numbers of this process' threads.
-        Self(1 << 32 | u64::from(pid))
+        Self(1 << 32 | u64::from(req.pid()))
     }
 }
 
@@ -178,7 +174,7 @@ impl Volume {
     fn park(&self, scope: Scope, waiter: Waiter, drive: Drive) {
         let Waiter { caller, reply } = waiter;
         let guard = self.fs.read();
-        let Some(fs) = &*guard else { return reply(Err(Errno::EIO)) };
+        let Some(fs) = &*guard else { return reply(Err(Errno::IO)) };
         let ticket = match self.guarded(fs, || scope.write_back(self, fs)) {
             Ok(ticket) => ticket,
             Err(error) => return reply(Err(error)),
@@ -190,7 +186,7 @@ impl Volume {
         let parked = Parked(Arc::clone(&state.parked));
         let notify = move |result: Result<(), _>| {
             drop(parked);
-            reply(result.map_err(|_| Errno::EIO));
+            reply(result.map_err(|_| Errno::IO));
         };
         // A reply dropped by a panic is sent as EIO.
         let _ = self.guarded(fs, || {

@@ -12,9 +12,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fuser::FileHandle;
 use parking_lot::Mutex;
 use uxfs::ErrorCursor;
+use uxfs_transport::Handle;
 
 /// The errors that were reported to a handle.
 pub(crate) type Cursor = Arc<Mutex<ErrorCursor>>;
@@ -26,21 +26,21 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
-    pub(crate) fn open(&self, cursor: ErrorCursor) -> FileHandle {
+    pub(crate) fn open(&self, cursor: ErrorCursor) -> Handle {
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
         self.open.lock().insert(number, Arc::new(Mutex::new(cursor)));
-        FileHandle(number)
+        Handle(number)
     }
 
     /// The cursor of a handle; `None` if there is no such handle.
-    pub(crate) fn cursor(&self, handle: FileHandle) -> Option<Cursor> {
+    pub(crate) fn cursor(&self, handle: Handle) -> Option<Cursor> {
         if handle.0 == 0 {
             return None;
         }
         self.open.lock().get(&handle.0).cloned()
     }
 
-    pub(crate) fn release(&self, handle: FileHandle) {
+    pub(crate) fn release(&self, handle: Handle) {
         if handle.0 != 0 {
             self.open.lock().remove(&handle.0);
         }
@@ -57,9 +57,9 @@ mod tests {
         let (one, two) =
             (handles.open(ErrorCursor::default()), handles.open(ErrorCursor::default()));
         assert!(one != two && one.0 != 0);
-        assert!(handles.cursor(one).is_some() && handles.cursor(FileHandle(0)).is_none());
+        assert!(handles.cursor(one).is_some() && handles.cursor(Handle(0)).is_none());
         handles.release(one);
-        handles.release(FileHandle(0));
+        handles.release(Handle(0));
         assert!(handles.cursor(one).is_none() && handles.cursor(two).is_some());
     }
 }

@@ -8,7 +8,6 @@
 
 use std::time::Duration;
 
-use fuser::MountOption;
 use uxfs::journal::JournalOptions;
 use uxfs::{Atime, OpenOptions, WritebackOptions};
 
@@ -85,10 +84,12 @@ pub struct Options {
     pub awake: bool,
     /// Number of threads that answer requests; `None` for one per processor, at least two.
     pub threads: Option<usize>,
+    /// Requests come over io_uring: always, never, or where that is possible.
+    pub io_uring: Option<bool>,
     /// Approximate bytes of metadata to keep in memory.
     pub cache_bytes: Option<usize>,
     /// Flags that the kernel handles (`nosuid`, `noexec`, …).
-    pub(crate) kernel: Vec<MountOption>,
+    pub(crate) kernel: Vec<&'static str>,
 }
 
 impl Default for Options {
@@ -109,6 +110,7 @@ impl Default for Options {
             awake: false,
             threads: None,
             cache_bytes: None,
+            io_uring: None,
             kernel: Vec::new(),
         }
     }
@@ -223,13 +225,12 @@ impl Options {
         open
     }
 
-    fn set(&mut self, flag: MountOption, instead_of: MountOption) {
+    fn set(&mut self, flag: &'static str, instead_of: &'static str) {
         self.kernel.retain(|other| *other != flag && *other != instead_of);
         self.kernel.push(flag);
     }
 
     fn flag(&mut self, name: &str) -> Result<(), String> {
-        use MountOption as Kernel;
         match name {
             "ro" => self.read_only = true,
             "rw" => self.read_only = false,
@@ -237,15 +238,15 @@ impl Options {
             // The kernel gets it only for the list of mounts.
             "noatime" => {
                 (self.atime, self.dir_atime) = (Atime::Never, Atime::Never);
-                self.set(Kernel::NoAtime, Kernel::Atime);
+                self.set("noatime", "atime");
             }
             "atime" | "relatime" => {
                 (self.atime, self.dir_atime) = (Atime::Relative, Atime::Relative);
-                self.kernel.retain(|flag| *flag != Kernel::NoAtime);
+                self.kernel.retain(|flag| *flag != "noatime");
             }
             "strictatime" => {
                 (self.atime, self.dir_atime) = (Atime::Strict, Atime::Strict);
-                self.kernel.retain(|flag| *flag != Kernel::NoAtime);
+                self.kernel.retain(|flag| *flag != "noatime");
             }
             "nodiratime" => self.dir_atime = Atime::Never,
             "diratime" => self.dir_atime = self.atime,
@@ -260,12 +261,14 @@ impl Options {
             "fuseblk" => self.fuseblk = true,
             "awake" => self.awake = true,
             "noawake" => self.awake = false,
-            "suid" => self.set(Kernel::Suid, Kernel::NoSuid),
-            "nosuid" => self.set(Kernel::NoSuid, Kernel::Suid),
-            "dev" => self.set(Kernel::Dev, Kernel::NoDev),
-            "nodev" => self.set(Kernel::NoDev, Kernel::Dev),
-            "exec" => self.set(Kernel::Exec, Kernel::NoExec),
-            "noexec" => self.set(Kernel::NoExec, Kernel::Exec),
+            "io_uring" => self.io_uring = Some(true),
+            "noio_uring" => self.io_uring = Some(false),
+            "suid" => self.set("suid", "nosuid"),
+            "nosuid" => self.set("nosuid", "suid"),
+            "dev" => self.set("dev", "nodev"),
+            "nodev" => self.set("nodev", "dev"),
+            "exec" => self.set("exec", "noexec"),
+            "noexec" => self.set("noexec", "exec"),
             // Options that ask for the present behaviour. A change of times alone causes no write:
             // it waits for the next checkpoint, as with `lazytime`.
             "default_permissions"
@@ -394,7 +397,7 @@ mod tests {
         assert!(!Options::default().awake);
         assert!(options.read_only && options.norecovery);
         assert_eq!((options.atime, options.journal.buffer), (Atime::Never, 256 << 10));
-        assert_eq!(options.kernel, [MountOption::NoAtime, MountOption::NoSuid]);
+        assert_eq!(options.kernel, ["noatime", "nosuid"]);
         assert_eq!(Options::parse("").unwrap(), Options::default());
         assert_eq!(Options::parse("noatime,relatime").unwrap(), Options::default());
     }

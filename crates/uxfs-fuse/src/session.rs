@@ -15,8 +15,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use fuser::{Config, MountOption, Session, SessionACL};
 use uxfs::Fs;
+use uxfs_transport::{MountOptions, Session, Transport};
 
 use crate::holders::{self, Named};
 use crate::mounts::{self, Mount};
@@ -97,29 +97,28 @@ fn start(
     volume.start()?;
     let server = Server::new(Arc::clone(volume), options.clone());
     let cached = server.cached();
-    let config = config(source, options);
-    let (session, between) = match options.fuseblk {
-        true => {
-            let (session, between) = blk::mount(server, volume, (source, &dir), options, config)?;
-            (session, Some(between))
-        }
-        false => (Session::new(server, &dir, &config)?, None),
+    let settings = settings::session(options.threads, options.io_uring != Some(false));
+    let session = match options.fuseblk {
+        true => blk::mount(server, (source, &dir), words(options), settings)?,
+        false => Session::mount(server, &dir, &mount_options(source, options), settings)?,
     };
+    if options.io_uring == Some(true) && session.transport() != Transport::Ring {
+        // Nothing was answered yet.
+        let _ = mounts::unmount(&dir, true);
+        return Err(io::Error::other(format!("option 'io_uring': {}", settings::why_no_ring())));
+    }
     cached.connect(session.notifier());
+    volume.set_transport(session.transport());
     // Before the first request, so that the record has every message.
     volume.set_recorder(Recorder::begin(source, &dir));
     let (sender, events) = channel();
     let ended = sender.clone();
+    let threads = session.threads();
     let thread = std::thread::Builder::new().name("uxfs-mount".into()).spawn(move || {
-        let result = match (session.run(), &between) {
-            (said, Some(between)) => between.result(said),
-            (said, None) => said,
-        };
-        let result = result.map_err(|error| error.to_string());
+        let result = session.run().map_err(|error| error.to_string());
         // There is no receiver if the mount was detached.
         let _ = ended.send(Event::Ended(result));
     });
-    let threads = settings::threads(options.threads);
     let ready = thread.and_then(|_| wait_until_serving(&dir, threads, &events));
     if let Err(error) = ready {
         // The mount may be gone already.
@@ -151,36 +150,34 @@ fn wait_until_serving(dir: &Path, threads: usize, events: &Receiver<Event>) -> i
     control::ask(dir, control::STATUS).map(drop)
 }
 
-/// Number of the FUSE library's threads that sleep, and so wait for requests.
+/// Number of the transport's threads that sleep, and so wait for requests.
 fn idle_threads() -> Option<usize> {
     let tasks = std::fs::read_dir("/proc/self/task").ok()?.flatten();
     let is_idle = |task: &std::fs::DirEntry| {
         let stat = std::fs::read_to_string(task.path().join("stat")).unwrap_or_default();
-        stat.contains("(fuser-") && stat.contains(") S ")
+        stat.contains("(fuse-") && stat.contains(") S ")
     };
     Some(tasks.filter(is_idle).count())
 }
 
-fn config(source: &Path, options: &Options) -> Config {
-    let mut config = Config::default();
-    let mut source = source.to_string_lossy().into_owned();
-    if !rustix::process::geteuid().is_root() {
-        // fusermount3 separates options at commas.
-        source = source.replace('\\', "\\\\").replace(',', "\\,");
+fn mount_options(source: &Path, options: &Options) -> MountOptions {
+    MountOptions {
+        source: source.to_string_lossy().into_owned(),
+        fs_type: "fuse.uxfs".into(),
+        words: words(options),
     }
-    config.mount_options = vec![
-        MountOption::FSName(source),
-        // Not the variant of that name, which only fusermount3 gets.
-        MountOption::CUSTOM("subtype=uxfs".into()),
-        MountOption::DefaultPermissions,
-    ];
-    if options.read_only {
-        config.mount_options.push(MountOption::RO);
-    }
-    config.mount_options.extend(options.kernel.iter().cloned());
-    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
-    settings::set_threads(&mut config, options.threads);
-    config
+}
+
+/// The words of the mount that the kernel handles. As with every FUSE mount, set-ID bits and device
+/// nodes count only if that was asked for.
+fn words(options: &Options) -> Vec<String> {
+    let mut words = vec!["default_permissions"];
+    words.extend(&options.kernel);
+    let absent = [("suid", "nosuid"), ("dev", "nodev")].into_iter();
+    words.extend(absent.filter(|(word, _)| !options.kernel.contains(word)).map(|(_, no)| no));
+    words.extend(options.read_only.then_some("ro"));
+    words.extend(options.allow_other.then_some("allow_other"));
+    words.into_iter().map(String::from).collect()
 }
 
 impl Mounted {

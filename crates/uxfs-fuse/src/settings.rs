@@ -3,12 +3,11 @@
 //! Benchmarks use the same settings for an empty server, which is the upper bound of a mount's
 //! speed.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use fuser::{Config, InitFlags, KernelConfig};
+use uxfs_transport::{Capabilities, Negotiation, Settings};
 
 use crate::mounts;
 
@@ -27,30 +26,28 @@ const BACKGROUND: u16 = 64;
 ///
 /// # Errors
 /// If the kernel cannot enforce access lists.
-pub fn ask(config: &mut KernelConfig) -> io::Result<()> {
-    let needed = InitFlags::FUSE_POSIX_ACL | InitFlags::FUSE_DONT_MASK;
-    config.add_capabilities(needed).map_err(|missing| {
-        io::Error::other(format!("the kernel's FUSE is too old: it lacks {missing:?}"))
-    })?;
+pub fn ask(kernel: &mut Negotiation) -> io::Result<()> {
+    let missing = kernel.take(Capabilities::POSIX_ACL | Capabilities::DONT_MASK);
+    if !missing.is_empty() {
+        let why = format!("the kernel's FUSE is too old: it lacks {missing:?}");
+        return Err(io::Error::other(why));
+    }
     // Without `FUSE_ASYNC_DIO`: when an asynchronous direct write ends, the kernel drops neither
     // the pages that were read into its cache meanwhile nor the attributes. The server cannot
     // invalidate them before it replies, because a direct write and a buffered one in its place
     // look alike, and the buffered one holds the pages until it is answered.
-    let wanted = [
-        InitFlags::FUSE_CACHE_SYMLINKS,
-        InitFlags::FUSE_DO_READDIRPLUS,
-        InitFlags::FUSE_EXPLICIT_INVAL_DATA,
-        InitFlags::FUSE_EXPORT_SUPPORT,
-        InitFlags::FUSE_HANDLE_KILLPRIV_V2,
-        InitFlags::FUSE_HAS_IOCTL_DIR,
-        InitFlags::FUSE_PARALLEL_DIROPS,
-        InitFlags::FUSE_READDIRPLUS_AUTO,
-    ];
-    for flag in wanted {
-        let _ = config.add_capabilities(flag);
-    }
-    let _ = config.set_max_write(MAX_WRITE);
-    let _ = config.set_max_background(BACKGROUND);
+    kernel.take(
+        Capabilities::CACHE_SYMLINKS
+            | Capabilities::DO_READDIRPLUS
+            | Capabilities::EXPLICIT_INVAL_DATA
+            | Capabilities::EXPORT_SUPPORT
+            | Capabilities::HANDLE_KILLPRIV_V2
+            | Capabilities::HAS_IOCTL_DIR
+            | Capabilities::PARALLEL_DIROPS
+            | Capabilities::READDIRPLUS_AUTO,
+    );
+    kernel.max_write = MAX_WRITE;
+    kernel.max_background = BACKGROUND;
     Ok(())
 }
 
@@ -71,11 +68,17 @@ pub fn threads(wanted: Option<usize>) -> usize {
         .unwrap_or_else(|| std::thread::available_parallelism().map_or(2, |n| n.get().clamp(2, 16)))
 }
 
-/// Configures the threads that answer requests ([`threads`]).
-pub fn set_threads(config: &mut Config, wanted: Option<usize>) {
-    let threads = threads(wanted);
-    config.n_threads = Some(threads);
-    // One descriptor per thread. Where the device cannot be opened, all threads share one.
-    let may_open = || OpenOptions::new().read(true).write(true).open("/dev/fuse").is_ok();
-    config.clone_fd = threads > 1 && may_open();
+/// The settings of a session: threads as [`threads`] says, and whether io_uring may be used.
+pub fn session(wanted: Option<usize>, ring: bool) -> Settings {
+    Settings { threads: threads(wanted), ring }
+}
+
+/// Why requests do not come over io_uring here.
+pub fn why_no_ring() -> String {
+    const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+    match std::fs::read_to_string(PARAMETER) {
+        Err(_) => "the kernel has no FUSE over io_uring (Linux 6.14)".into(),
+        Ok(value) if value.trim() != "Y" => format!("{PARAMETER} is not Y"),
+        Ok(_) => "io_uring is not allowed here".into(),
+    }
 }

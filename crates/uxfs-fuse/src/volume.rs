@@ -17,13 +17,13 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use fuser::{Errno, FileAttr};
 use parking_lot::{Condvar, Mutex, RwLock};
 use uxfs::LogWorker;
 use uxfs::format::Ino;
 use uxfs::journal::{LogWorkOptions, Ticket};
 use uxfs::{Error, Fs, Unwritten};
 use uxfs_disk::fault::{self, Fault};
+use uxfs_transport::{Attr, Errno, Transport};
 
 use crate::attr::attr_of;
 use crate::awake::{Awake, DEVICE};
@@ -80,6 +80,8 @@ pub(crate) struct Volume {
     discarding: AtomicBool,
     pub(crate) closed: Mutex<Option<Result<(), String>>>,
     recorder: OnceLock<Recorder>,
+    /// How requests come.
+    transport: OnceLock<Transport>,
     /// It was reported that the volume has stopped.
     stopped_reported: AtomicBool,
     /// It was reported that something cannot be written now.
@@ -90,7 +92,7 @@ pub(crate) struct Volume {
 
 /// The FUSE error of an error of the engine.
 pub(crate) fn errno(error: &Error) -> Errno {
-    Errno::from_i32(error.errno())
+    Errno::from_raw_os_error(error.errno())
 }
 
 impl Volume {
@@ -115,6 +117,7 @@ impl Volume {
             discarding: AtomicBool::new(false),
             closed: Mutex::default(),
             recorder: OnceLock::new(),
+            transport: OnceLock::new(),
             stopped_reported: AtomicBool::new(false),
             retrying_reported: AtomicBool::new(false),
             sync_error: Mutex::default(),
@@ -129,7 +132,7 @@ impl Volume {
         Arc::clone(&self.current_options)
     }
 
-    pub(crate) fn root_attr(&self) -> Option<FileAttr> {
+    pub(crate) fn root_attr(&self) -> Option<Attr> {
         self.work(|fs| Ok(attr_of(fs, &fs.stat(self.root)?))).ok()
     }
 
@@ -142,6 +145,17 @@ impl Volume {
     pub(crate) fn set_recorder(&self, recorder: Recorder) {
         // Set once, because a volume is mounted once.
         let _ = self.recorder.set(recorder);
+    }
+
+    /// Sets how requests come.
+    pub(crate) fn set_transport(&self, transport: Transport) {
+        // Set once, because a volume is mounted once.
+        let _ = self.transport.set(transport);
+    }
+
+    /// How requests come.
+    pub(crate) fn transport(&self) -> Option<Transport> {
+        self.transport.get().copied()
     }
 
     /// The receiver of messages.
@@ -174,7 +188,7 @@ impl Volume {
     fn work<T>(&self, f: impl FnOnce(&Fs) -> uxfs::Result<T>) -> Result<T, Errno> {
         match &*self.fs.read() {
             Some(fs) => self.guarded(fs, || f(fs)),
-            None => Err(Errno::EIO),
+            None => Err(Errno::IO),
         }
     }
 
@@ -201,7 +215,7 @@ impl Volume {
         // Waiters that this wakes may panic too.
         let _ = catch_unwind(AssertUnwindSafe(|| fs.stop(&format!("a request panicked: {said}"))));
         self.report_state(fs);
-        Err(Errno::EIO)
+        Err(Errno::IO)
     }
 
     /// Reports that the volume has stopped or cannot write, once.

@@ -4,19 +4,17 @@
 //! 1. The kernel gets the same permissions, requests and cache settings as with a mount of a
 //!    volume. So the speed of such a server is the limit of the FUSE crate with these settings.
 
-use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{SystemTime, UNIX_EPOCH};
 
-use fuser::{
-    BsdFileFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags,
-    Generation, INodeNo, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyCreate,
-    ReplyData, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Request,
-    Session, TimeOrNow, WriteFlags,
+use uxfs_fuse::settings::{self, TTL};
+use uxfs_transport::{
+    Attr, Bytes, Entry, Errno, Filesystem, Handle, MountOptions, Negotiation, Node as Number,
+    Opened, Read, Reply, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
+    ReplyXattr, Request, Session, SetAttr, Statfs, Write,
 };
-use uxfs_fuse::settings::{self, MAX_WRITE, TTL};
 
 /// Number of the root directory.
 pub(super) const ROOT: u64 = 1;
@@ -53,208 +51,111 @@ pub(super) trait Content: Send + Sync + 'static {
 /// # Errors
 /// The kernel refuses the mount, or serving it fails.
 pub(super) fn serve(content: impl Content, source: &str, dir: &Path) -> io::Result<()> {
-    let mut config = Config::default();
-    config.mount_options = vec![
-        MountOption::FSName(source.into()),
-        MountOption::CUSTOM("subtype=uxfs".into()),
-        MountOption::DefaultPermissions,
-    ];
-    settings::set_threads(&mut config, None);
-    let session = Session::new(Bare(content), dir, &config)?;
+    let options = MountOptions {
+        source: source.into(),
+        fs_type: "fuse.uxfs".into(),
+        words: vec!["default_permissions".into()],
+    };
+    let session = Session::mount(Bare(content), dir, &options, settings::session(None, true))?;
     settings::read_ahead(&dir.canonicalize()?);
     session.run()
 }
 
 struct Bare<C>(C);
 
-fn attr(node: Node) -> FileAttr {
-    FileAttr {
-        ino: INodeNo(node.ino),
+fn attr(node: Node) -> Attr {
+    Attr {
+        ino: node.ino,
         size: node.size,
         blocks: node.size.div_ceil(512),
-        atime: UNIX_EPOCH,
-        mtime: UNIX_EPOCH,
-        ctime: UNIX_EPOCH,
-        crtime: UNIX_EPOCH,
-        kind: if node.is_dir { FileType::Directory } else { FileType::RegularFile },
-        perm: 0o777,
+        mode: if node.is_dir { 0o40777 } else { 0o100_777 },
         nlink: 1,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
         blksize: 4096,
-        flags: 0,
+        ..Attr::default()
     }
+}
+
+fn entry(node: Node) -> Entry {
+    Entry { node: Number(node.ino), generation: 0, ttl: TTL, attr: attr(node) }
 }
 
 fn errno(error: &io::Error) -> Errno {
-    error.raw_os_error().map_or(Errno::EIO, Errno::from_i32)
+    error.raw_os_error().map_or(Errno::IO, Errno::from_raw_os_error)
 }
 
-fn entry(found: io::Result<Node>, reply: ReplyEntry) {
-    match found {
-        Ok(node) => reply.entry(&TTL, &attr(node), Generation(0)),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn done(result: io::Result<()>, reply: ReplyEmpty) {
-    match result {
-        Ok(()) => reply.ok(),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-fn attributes(node: io::Result<Node>, reply: ReplyAttr) {
-    match node {
-        Ok(node) => reply.attr(&TTL, &attr(node)),
-        Err(error) => reply.error(errno(&error)),
-    }
-}
-
-thread_local! {
-    static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+fn done<T>(result: io::Result<T>) -> Result<T, Errno> {
+    result.map_err(|error| errno(&error))
 }
 
 impl<C: Content> Filesystem for Bare<C> {
-    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
-        settings::ask(config)
+    fn init(&self, kernel: &mut Negotiation) -> io::Result<()> {
+        settings::ask(kernel)
     }
 
-    fn lookup(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEntry) {
+    fn lookup(&self, _: &Request, dir: Number, name: &[u8], reply: ReplyEntry) {
         // Number 0 means that the name does not exist; the kernel may cache that.
         let none = Node { ino: 0, is_dir: false, size: 0 };
-        entry(self.0.find(dir.0, name).map(|found| found.unwrap_or(none)), reply);
+        let found = self.0.find(dir.0, OsStr::from_bytes(name));
+        reply.send(done(found.map(|found| entry(found.unwrap_or(none)))));
     }
 
-    fn forget(&self, _: &Request, _: INodeNo, _: u64) {}
-
-    fn getattr(&self, _: &Request, node: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        attributes(self.0.node(node.0), reply);
+    fn getattr(&self, _: &Request, node: Number, reply: ReplyAttr) {
+        reply.send(done(self.0.node(node.0).map(|node| (attr(node), TTL))));
     }
 
-    fn setattr(
-        &self,
-        _: &Request,
-        node: INodeNo,
-        _: Option<u32>,
-        _: Option<u32>,
-        _: Option<u32>,
-        size: Option<u64>,
-        _: Option<TimeOrNow>,
-        _: Option<TimeOrNow>,
-        _: Option<SystemTime>,
-        _: Option<FileHandle>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<SystemTime>,
-        _: Option<BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        let resized = size.map_or(Ok(()), |size| self.0.resize(node.0, size));
-        attributes(resized.and_then(|()| self.0.node(node.0)), reply);
+    fn setattr(&self, _: &Request, node: Number, change: &SetAttr, reply: ReplyAttr) {
+        let resized = change.size.map_or(Ok(()), |size| self.0.resize(node.0, size));
+        let node = resized.and_then(|()| self.0.node(node.0));
+        reply.send(done(node.map(|node| (attr(node), TTL))));
     }
 
-    fn mknod(
-        &self,
-        _: &Request,
-        dir: INodeNo,
-        name: &OsStr,
-        _: u32,
-        _: u32,
-        _: u32,
-        reply: ReplyEntry,
-    ) {
-        entry(self.0.make(dir.0, name, false), reply);
+    fn mknod(&self, _: &Request, dir: Number, name: &[u8], _: (u32, u32, u32), reply: ReplyEntry) {
+        reply.send(done(self.0.make(dir.0, OsStr::from_bytes(name), false).map(entry)));
     }
 
-    fn mkdir(&self, _: &Request, dir: INodeNo, name: &OsStr, _: u32, _: u32, reply: ReplyEntry) {
-        entry(self.0.make(dir.0, name, true), reply);
+    fn mkdir(&self, _: &Request, dir: Number, name: &[u8], _: (u32, u32), reply: ReplyEntry) {
+        reply.send(done(self.0.make(dir.0, OsStr::from_bytes(name), true).map(entry)));
     }
 
-    fn unlink(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(self.0.remove(dir.0, name), reply);
+    fn unlink(&self, _: &Request, dir: Number, name: &[u8], reply: ReplyEmpty) {
+        reply.send(done(self.0.remove(dir.0, OsStr::from_bytes(name))));
     }
 
-    fn rmdir(&self, _: &Request, dir: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        done(self.0.remove(dir.0, name), reply);
+    fn rmdir(&self, _: &Request, dir: Number, name: &[u8], reply: ReplyEmpty) {
+        reply.send(done(self.0.remove(dir.0, OsStr::from_bytes(name))));
     }
 
-    fn open(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.error(Errno::ENOSYS);
+    fn read(&self, _: &Request, node: Number, read: Read, reply: Reply<Bytes>) {
+        reply.fill(|buffer| done(self.0.read(node.0, read.offset, buffer)));
     }
 
-    fn create(
-        &self,
-        _: &Request,
-        _: INodeNo,
-        _: &OsStr,
-        _: u32,
-        _: u32,
-        _: i32,
-        reply: ReplyCreate,
-    ) {
-        reply.error(Errno::ENOSYS);
+    fn write(&self, _: &Request, node: Number, write: &Write<'_>, reply: ReplyWrite) {
+        let written = self.0.write(node.0, write.offset, write.data);
+        reply.send(done(written.map(|()| u32::try_from(write.data.len()).unwrap_or(u32::MAX))));
     }
 
-    fn read(
-        &self,
-        _: &Request,
-        node: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        size: u32,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        BUFFER.with_borrow_mut(|buffer| {
-            let size = size.min(MAX_WRITE) as usize;
-            if buffer.len() < size {
-                buffer.resize(size, 0);
-            }
-            match self.0.read(node.0, offset, &mut buffer[..size]) {
-                Ok(got) => reply.data(&buffer[..got]),
-                Err(error) => reply.error(errno(&error)),
-            }
-        });
+    fn fsync(&self, _: &Request, node: Number, _: Handle, _: bool, reply: ReplyEmpty) {
+        reply.send(done(self.0.sync(node.0)));
     }
 
-    fn write(
-        &self,
-        _: &Request,
-        node: INodeNo,
-        _: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-        _: OpenFlags,
-        _: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        match self.0.write(node.0, offset, data) {
-            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or(u32::MAX)),
-            Err(error) => reply.error(errno(&error)),
-        }
+    fn opendir(&self, _: &Request, _: Number, _: i32, reply: ReplyOpen) {
+        reply.send(Ok(Opened::default()));
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    fn getxattr(&self, _: &Request, _: Number, _: &[u8], reply: ReplyXattr) {
+        reply.send(Err(Errno::NODATA));
     }
 
-    fn fsync(&self, _: &Request, node: INodeNo, _: FileHandle, _: bool, reply: ReplyEmpty) {
-        done(self.0.sync(node.0), reply);
-    }
-
-    fn opendir(&self, _: &Request, _: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        reply.opened(FileHandle(0), FopenFlags::empty());
-    }
-
-    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENODATA);
-    }
-
-    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        reply.statfs(1 << 20, 1 << 20, 1 << 20, 1 << 20, 1 << 20, 4096, 255, 4096);
+    fn statfs(&self, _: &Request, reply: ReplyStatfs) {
+        let many = 1 << 20;
+        reply.send(Ok(Statfs {
+            blocks: many,
+            free: many,
+            available: many,
+            files: many,
+            files_free: many,
+            block_size: 4096,
+            name_max: 255,
+        }));
     }
 }

@@ -9,7 +9,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use fuser::{INodeNo, Notifier};
+use uxfs_transport::{Node, Notifier};
 
 /// The channel to the kernel, once there is one.
 #[derive(Clone, Default)]
@@ -23,7 +23,7 @@ impl Cached {
     }
 
     /// Makes the kernel ask again for the attributes and access lists of an inode.
-    pub(super) fn invalidate_attributes(&self, node: INodeNo) {
+    pub(super) fn invalidate_attributes(&self, node: Node) {
         // A negative offset leaves the data alone.
         const NO_DATA: i64 = -1;
         if let Some(notifier) = self.0.get() {

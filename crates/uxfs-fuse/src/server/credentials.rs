@@ -5,11 +5,11 @@
 //! they matter, which is rare; the calling thread waits meanwhile. What cannot be read there counts
 //! as absent.
 
-use fuser::Request;
 use uxfs::format::acl::{Acl, AclEntry, Tag};
 use uxfs::format::inode::{S_IFMT, S_IFREG};
 use uxfs::posix::{ACL_ACCESS, S_ISGID, S_ISUID};
 use uxfs::{Error, Fs, Stat};
+use uxfs_transport::Request;
 
 const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_FOWNER: u32 = 3;

@@ -1,9 +1,9 @@
 //! File data: writing, space, holes, copying.
 
-use fuser::Errno;
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFMT, S_IFREG};
 use uxfs::{Error, Fallocate, Fs, SetAttr};
+use uxfs_transport::Errno;
 
 use super::credentials::Credentials;
 use super::outcome::Result;
@@ -71,7 +71,7 @@ pub(super) fn fallocate_mode(mode: i32) -> Result<Fallocate> {
         COLLAPSE => Ok(Fallocate::CollapseRange),
         INSERT => Ok(Fallocate::InsertRange),
         UNSHARE => Ok(Fallocate::Unshare { keep_size }),
-        _ => Err(Errno::EOPNOTSUPP),
+        _ => Err(Errno::OPNOTSUPP),
     }
 }
 
@@ -88,16 +88,16 @@ pub(super) fn fallocate(
 }
 
 /// The next data or hole from `offset` on.
-pub(super) fn seek(fs: &Fs, ino: Ino, offset: u64, whence: i32) -> Result<i64> {
-    const SEEK_DATA: i32 = 3;
-    const SEEK_HOLE: i32 = 4;
+pub(super) fn seek(fs: &Fs, ino: Ino, offset: u64, whence: u32) -> Result<u64> {
+    const SEEK_DATA: u32 = 3;
+    const SEEK_HOLE: u32 = 4;
     if !matches!(whence, SEEK_DATA | SEEK_HOLE) {
-        return Err(Errno::EINVAL);
+        return Err(Errno::INVAL);
     }
     let fail = |error: Error| errno(&error);
     let size = fs.stat(ino).map_err(fail)?.size;
     if offset >= size {
-        return Err(Errno::ENXIO);
+        return Err(Errno::NXIO);
     }
     let wanted = |segment: &uxfs::Segment| segment.device.is_some() == (whence == SEEK_DATA);
     let segments = fs.segments(ino).map_err(fail)?;
@@ -105,12 +105,11 @@ pub(super) fn seek(fs: &Fs, ino: Ino, offset: u64, whence: i32) -> Result<i64> {
         .iter()
         .find(|segment| segment.offset + segment.len > offset && wanted(segment))
         .map(|segment| segment.offset.max(offset));
-    let at = match found {
-        Some(at) => at,
-        None if whence == SEEK_HOLE => size,
-        None => return Err(Errno::ENXIO),
-    };
-    i64::try_from(at).map_err(|_| Errno::EOVERFLOW)
+    match found {
+        Some(at) => Ok(at),
+        None if whence == SEEK_HOLE => Ok(size),
+        None => Err(Errno::NXIO),
+    }
 }
 
 /// Copies a range, by sharing blocks where possible. Returns how many bytes were copied, and how.

@@ -1,29 +1,27 @@
 //! Lists directories. The offsets are XFS' own: they stay valid while other entries are added and
 //! removed.
 
-use std::ffi::OsStr;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 use std::time::Duration;
 
-use fuser::{Generation, INodeNo, ReplyDirectory, ReplyDirectoryPlus};
 use uxfs::Fs;
 use uxfs::format::{Ino, dir};
+use uxfs_transport::{Entry, Listing, Name, Node};
 
 use super::entries;
 use crate::attr::{bare_attr, entry_kind};
-use crate::settings::TTL;
 
 /// Entries read before their inodes are read.
 const BATCH: usize = 64;
 
-/// Fills a reply with entries from `from` on.
-pub(super) fn read(fs: &Fs, ino: Ino, from: u64, reply: &mut ReplyDirectory) -> uxfs::Result<()> {
+/// Fills a listing with entries from `from` on.
+pub(super) fn read(fs: &Fs, ino: Ino, from: u64, listing: &mut Listing<'_>) -> uxfs::Result<()> {
     fs.read_dir(ino, from, &mut |entry| {
-        let name = OsStr::from_bytes(entry.name);
-        match reply.add(INodeNo(entry.ino.0), entry.next, entry_kind(entry.ftype), name) {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        let (kind, _) = entry_kind(entry.ftype);
+        let name = Name { ino: entry.ino.0, next: entry.next, kind, name: entry.name };
+        match listing.add(&name) {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
         }
     })
 }
@@ -36,12 +34,12 @@ struct Found {
     next: u64,
 }
 
-/// Fills a reply with entries and their attributes. The kernel then holds these inodes.
+/// Fills a listing with entries and their attributes. The kernel then holds these inodes.
 pub(super) fn read_plus(
     fs: &Fs,
     ino: Ino,
     mut from: u64,
-    reply: &mut ReplyDirectoryPlus,
+    listing: &mut Listing<'_>,
 ) -> uxfs::Result<()> {
     let mut batch: Vec<Found> = Vec::with_capacity(BATCH);
     loop {
@@ -56,7 +54,7 @@ pub(super) fn read_plus(
             }
         })?;
         for found in &batch {
-            if add(fs, found, reply)? {
+            if !add(fs, found, listing)? {
                 return Ok(());
             }
         }
@@ -67,27 +65,26 @@ pub(super) fn read_plus(
     }
 }
 
-/// Adds an entry. Returns `true` if it did not fit.
-fn add(fs: &Fs, found: &Found, reply: &mut ReplyDirectoryPlus) -> uxfs::Result<bool> {
-    let name = OsStr::from_bytes(&found.name);
-    let bare = bare_attr(found.ino, entry_kind(found.kind));
-    let number = INodeNo(found.ino.0);
+/// Adds an entry. Returns whether it fit.
+fn add(fs: &Fs, found: &Found, listing: &mut Listing<'_>) -> uxfs::Result<bool> {
+    let (kind, mode) = entry_kind(found.kind);
+    let name = Name { ino: found.ino.0, next: found.next, kind, name: &found.name };
+    let bare =
+        |node| Entry { node, generation: 0, ttl: Duration::ZERO, attr: bare_attr(found.ino, mode) };
     if matches!(found.name.as_slice(), b"." | b"..") {
-        // The kernel uses only number and type of these.
-        return Ok(reply.add(number, found.next, name, &TTL, &bare, Generation(0)));
+        // The kernel uses only number and kind of these, and holds neither.
+        return Ok(listing.add_plus(&bare(Node(0)), &name));
     }
-    let full = match entries::known(fs, found.ino) {
-        Ok((attr, generation)) => {
-            reply.add(number, found.next, name, &TTL, &attr, Generation(generation.into()))
-        }
+    let fits = match entries::known(fs, found.ino) {
+        Ok(entry) => listing.add_plus(&entries::sent(entry), &name),
         // An inode that cannot be read does not end the listing. A lookup returns its error.
         Err(_) => {
             fs.hold(found.ino);
-            reply.add(number, found.next, name, &Duration::ZERO, &bare, Generation(0))
+            listing.add_plus(&bare(Node(found.ino.0)), &name)
         }
     };
-    if full {
+    if !fits {
         fs.release(found.ino, 1)?;
     }
-    Ok(full)
+    Ok(fits)
 }

@@ -1,13 +1,14 @@
 //! Names: lookup, creation, rename.
 
-use fuser::{Errno, FileAttr, FileType, INodeNo, OpenFlags, RenameFlags};
 use uxfs::format::Ino;
 use uxfs::format::inode::Flags;
 use uxfs::posix::Creator;
 use uxfs::{Error, Fs};
+use uxfs_transport::{Attr, Errno, Node};
 
 use super::outcome::{Entry, Result};
-use crate::attr::{attr_of, bare_attr, decode_rdev, ino_of};
+use crate::attr::{attr_of, decode_rdev, ino_of};
+use crate::settings::TTL;
 
 pub(super) struct New<'a> {
     pub(super) name: &'a [u8],
@@ -17,9 +18,15 @@ pub(super) struct New<'a> {
     pub(super) rdev: u32,
 }
 
-/// The reply that a name does not exist.
-pub(super) fn no_entry() -> FileAttr {
-    bare_attr(Ino(0), FileType::RegularFile)
+/// The reply that a name does not exist: number 0, which the kernel may cache.
+pub(super) fn no_entry() -> uxfs_transport::Entry {
+    uxfs_transport::Entry { node: Node(0), generation: 0, ttl: TTL, attr: Attr::default() }
+}
+
+/// The reply with an entry.
+pub(super) fn sent((attr, generation): Entry) -> uxfs_transport::Entry {
+    let generation = generation.into();
+    uxfs_transport::Entry { node: Node(attr.ino), generation, ttl: TTL, attr }
 }
 
 /// The entry of an inode, which the kernel then holds.
@@ -29,7 +36,7 @@ pub(super) fn known(fs: &Fs, ino: Ino) -> uxfs::Result<Entry> {
         Ok(stat) => {
             let mut attr = attr_of(fs, &stat);
             if ino == fs.root() {
-                attr.ino = INodeNo::ROOT;
+                attr.ino = Node::ROOT.0;
             }
             Ok((attr, stat.generation))
         }
@@ -41,7 +48,7 @@ pub(super) fn known(fs: &Fs, ino: Ino) -> uxfs::Result<Entry> {
 }
 
 /// The inode of a name, if it exists.
-pub(super) fn lookup(fs: &Fs, parent: INodeNo, name: &[u8]) -> uxfs::Result<Option<Entry>> {
+pub(super) fn lookup(fs: &Fs, parent: Node, name: &[u8]) -> uxfs::Result<Option<Entry>> {
     let dir = ino_of(fs, parent);
     let found = match name {
         // A file handle's inode, by its number alone.
@@ -59,7 +66,7 @@ pub(super) fn lookup(fs: &Fs, parent: INodeNo, name: &[u8]) -> uxfs::Result<Opti
 pub(super) fn create(
     fs: &Fs,
     creator: &Creator,
-    parent: INodeNo,
+    parent: Node,
     new: &New<'_>,
 ) -> uxfs::Result<Entry> {
     let rdev = decode_rdev(new.rdev);
@@ -75,25 +82,26 @@ pub(super) enum Move {
 }
 
 /// The kind of rename of `renameat2`'s flags.
-pub(super) fn rename_flags(flags: RenameFlags) -> Result<Move> {
-    const NOREPLACE: RenameFlags = RenameFlags::RENAME_NOREPLACE;
-    const WHITEOUT: RenameFlags = RenameFlags::RENAME_WHITEOUT;
+pub(super) fn rename_flags(flags: u32) -> Result<Move> {
+    const NOREPLACE: u32 = 1;
+    const EXCHANGE: u32 = 2;
+    const WHITEOUT: u32 = 4;
     // The kernel has checked whether the new name exists, with both directories locked.
-    let both = NOREPLACE | WHITEOUT;
+    const BOTH: u32 = NOREPLACE | WHITEOUT;
     match flags {
-        flags if flags.is_empty() => Ok(Move::Plain(uxfs::RenameFlags::Replace)),
+        0 => Ok(Move::Plain(uxfs::RenameFlags::Replace)),
         NOREPLACE => Ok(Move::Plain(uxfs::RenameFlags::NoReplace)),
-        RenameFlags::RENAME_EXCHANGE => Ok(Move::Plain(uxfs::RenameFlags::Exchange)),
-        flags if flags == WHITEOUT || flags == both => Ok(Move::Whiteout),
-        _ => Err(Errno::EINVAL),
+        EXCHANGE => Ok(Move::Plain(uxfs::RenameFlags::Exchange)),
+        WHITEOUT | BOTH => Ok(Move::Whiteout),
+        _ => Err(Errno::INVAL),
     }
 }
 
 pub(super) fn rename(
     fs: &Fs,
     creator: &Creator,
-    (from, name): (INodeNo, &[u8]),
-    (to, new_name): (INodeNo, &[u8]),
+    (from, name): (Node, &[u8]),
+    (to, new_name): (Node, &[u8]),
     how: Move,
 ) -> uxfs::Result<()> {
     let (from, to) = (ino_of(fs, from), ino_of(fs, to));
@@ -108,16 +116,16 @@ pub(super) fn rename(
 }
 
 /// Can a file be opened with these flags? The kernel has checked permissions.
-pub(super) fn may_open(fs: &Fs, ino: Ino, flags: OpenFlags) -> uxfs::Result<()> {
+pub(super) fn may_open(fs: &Fs, ino: Ino, flags: i32) -> uxfs::Result<()> {
     const O_ACCMODE: i32 = 0o3;
     const O_TRUNC: i32 = 0o1000;
     const O_APPEND: i32 = 0o2000;
-    let writes = flags.0 & O_ACCMODE != 0;
-    if !writes && flags.0 & O_TRUNC == 0 {
+    let writes = flags & O_ACCMODE != 0;
+    if !writes && flags & O_TRUNC == 0 {
         return Ok(());
     }
     let file = fs.stat(ino)?.flags;
     let forbidden = file.contains(Flags::IMMUTABLE)
-        || file.contains(Flags::APPEND) && (flags.0 & O_APPEND == 0 || flags.0 & O_TRUNC != 0);
+        || file.contains(Flags::APPEND) && (flags & O_APPEND == 0 || flags & O_TRUNC != 0);
     if forbidden { Err(Error::NotPermitted) } else { Ok(()) }
 }

@@ -4,9 +4,9 @@
 
 use std::ops::Range;
 
-use fuser::Errno;
 use uxfs::format::Ino;
 use uxfs::{Fs, Fsx, Xflags};
+use uxfs_transport::Errno;
 
 use super::outcome::Result;
 use crate::volume::errno;
@@ -36,10 +36,10 @@ impl Trim {
     /// Decodes the caller's memory. Root may do this, and the owner of the mount.
     pub(super) fn of(fs: &Fs, call: &Call<'_>) -> Result<Self> {
         if call.uid != 0 && call.uid != rustix::process::geteuid().as_raw() {
-            return Err(Errno::EPERM);
+            return Err(Errno::PERM);
         }
         let mut words = [0_u64; 3];
-        let raw: &[u8; 24] = call.data.first_chunk().ok_or(Errno::EINVAL)?;
+        let raw: &[u8; 24] = call.data.first_chunk().ok_or(Errno::INVAL)?;
         for (word, from) in words.iter_mut().zip(raw.chunks_exact(8)) {
             *word = u64::from_ne_bytes(from.try_into().unwrap_or_default());
         }
@@ -48,7 +48,7 @@ impl Trim {
         let group = block * u64::from(fs.geo.ag_blocks);
         let size = fs.geo.dblocks * block;
         if start >= size || least > group || len < block {
-            return Err(Errno::EINVAL);
+            return Err(Errno::INVAL);
         }
         Ok(Self { range: start..start.saturating_add(len).min(size), least })
     }
@@ -96,7 +96,7 @@ pub(super) fn run(fs: &Fs, ino: Ino, call: &Call<'_>) -> Result<Vec<u8>> {
             Ok(padded(&flags.to_ne_bytes(), call.out_size))
         }
         SETFLAGS | SETFLAGS32 => {
-            let flags = u32::from_ne_bytes(*call.data.first_chunk().ok_or(Errno::EINVAL)?);
+            let flags = u32::from_ne_bytes(*call.data.first_chunk().ok_or(Errno::INVAL)?);
             set_flags(fs, ino, flags)?;
             Ok(Vec::new())
         }
@@ -106,20 +106,20 @@ pub(super) fn run(fs: &Fs, ino: Ino, call: &Call<'_>) -> Result<Vec<u8>> {
         }
         FSGETXATTR => Ok(padded(&to_bytes(&fs.get_fsx(ino).map_err(fail)?), call.out_size)),
         FSSETXATTR => {
-            let raw = call.data.first_chunk().ok_or(Errno::EINVAL)?;
+            let raw = call.data.first_chunk().ok_or(Errno::INVAL)?;
             fs.set_fsx(ino, &from_bytes(raw)).map_err(fail)?;
             Ok(Vec::new())
         }
         GETFSLABEL => Ok(padded(&fs.statfs().label, call.out_size)),
         SETFSLABEL => {
             if call.uid != 0 {
-                return Err(Errno::EPERM);
+                return Err(Errno::PERM);
             }
             let label = call.data.split(|byte| *byte == 0).next().unwrap_or_default();
             fs.set_label(label).map_err(fail)?;
             Ok(Vec::new())
         }
-        _ => Err(Errno::ENOTTY),
+        _ => Err(Errno::NOTTY),
     }
 }
 
@@ -137,7 +137,7 @@ fn to_flags(xflags: Xflags) -> u32 {
 fn set_flags(fs: &Fs, ino: Ino, flags: u32) -> Result<()> {
     let known = FLAGS.iter().fold(0, |all, (flag, _)| all | flag);
     if flags & !known != 0 {
-        return Err(Errno::EOPNOTSUPP);
+        return Err(Errno::OPNOTSUPP);
     }
     let mut fsx = fs.get_fsx(ino).map_err(|error| errno(&error))?;
     for (flag, xflag) in FLAGS {

@@ -1,7 +1,7 @@
 //! The outcomes of requests.
 
-use fuser::{Errno, FileAttr};
+use uxfs_transport::{Attr, Errno};
 
 pub(super) type Result<T> = std::result::Result<T, Errno>;
 /// An entry: attributes and generation.
-pub(super) type Entry = (FileAttr, u32);
+pub(super) type Entry = (Attr, u32);

@@ -1,9 +1,9 @@
 //! Changes attributes, with the side effects of the system call.
 
-use fuser::{FileAttr, TimeOrNow};
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFDIR, S_IFMT};
 use uxfs::{Fs, SetAttr, posix};
+use uxfs_transport::{Attr, SetTime};
 
 use super::credentials::Credentials;
 use super::data;
@@ -14,15 +14,15 @@ pub(super) struct Change {
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
     pub(super) size: Option<u64>,
-    pub(super) atime: Option<TimeOrNow>,
-    pub(super) mtime: Option<TimeOrNow>,
+    pub(super) atime: Option<SetTime>,
+    pub(super) mtime: Option<SetTime>,
     /// It was requested through an open file.
     pub(super) open: bool,
     pub(super) who: Credentials,
 }
 
 /// Changes an inode. Returns its new attributes.
-pub(super) fn apply(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<FileAttr> {
+pub(super) fn apply(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<Attr> {
     let owner = change.uid.is_some() || change.gid.is_some();
     let times = change.atime.is_some() || change.mtime.is_some();
     if let Some(size) = change.size {
@@ -41,11 +41,11 @@ pub(super) fn apply(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<FileAttr
         posix::change_mode(fs, ino, permissions)?;
     }
     if times {
-        let time = |given: Option<TimeOrNow>| given.map(|time| moment(fs, time));
+        let time = |given: Option<SetTime>| given.map(|time| moment(fs, time));
         let times = SetAttr {
             atime: time(change.atime),
             mtime: time(change.mtime),
-            touch: [change.atime, change.mtime] == [Some(TimeOrNow::Now); 2],
+            touch: [change.atime, change.mtime] == [Some(SetTime::Now); 2],
             ..SetAttr::default()
         };
         fs.set_attr(ino, &times)?;

@@ -1,25 +1,11 @@
 //! Extended attributes and access lists.
 
-use fuser::{Errno, ReplyXattr};
 use uxfs::format::Ino;
 use uxfs::format::acl::Acl;
 use uxfs::posix::{self, ACL_ACCESS, ACL_DEFAULT, S_ISGID};
 use uxfs::{Error, Fs, SetAttr, XattrMode};
 
 use super::credentials::Credentials;
-use super::outcome::Result;
-
-/// Sends a value, or its length if the caller gave no buffer.
-pub(super) fn answer(value: Result<Vec<u8>>, size: u32, reply: ReplyXattr) {
-    match value {
-        Ok(value) => match u32::try_from(value.len()) {
-            Ok(len) if size == 0 => reply.size(len),
-            Ok(len) if len <= size => reply.data(&value),
-            _ => reply.error(Errno::ERANGE),
-        },
-        Err(error) => reply.error(error),
-    }
-}
 
 /// Sets an attribute. An access list also changes the mode, and removes the set-group-ID bit if the
 /// caller is not in the file's group.

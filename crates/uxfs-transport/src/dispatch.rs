@@ -1,0 +1,248 @@
+//! Calls the server's method for a request.
+
+use zerocopy::FromBytes;
+
+use crate::Errno;
+use crate::abi::{
+    AccessIn, BatchForgetIn, CopyFileRangeIn, CreateIn, FSYNC_DATA, FallocateIn, FlushIn, ForgetIn,
+    ForgetOne, FsyncIn, GetxattrIn, InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn,
+    ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetattrValid, SetxattrIn, WriteIn, op,
+};
+use crate::attr::{Handle, Node, SetTime, Time};
+use crate::filesystem::{CopyRange, Fallocate, Filesystem, Ioctl, Read, SetAttr, Write};
+use crate::outlet::Outlet;
+use crate::reply::{Reply, ReplyEmpty};
+use crate::request::{Args, Request};
+
+/// The bit of a write's flags that the server removes set-ID bits and capabilities.
+const WRITE_KILL_PRIVILEGES: u32 = 1 << 2;
+
+/// Has the request no variable part, and its reply any length? Then the reply's content may be
+/// written to the memory that the request came in.
+pub(crate) fn answers_with_content(opcode: u32) -> bool {
+    matches!(opcode, op::READ | op::READDIR | op::READDIRPLUS | op::READLINK)
+}
+
+/// Is the request one without a reply?
+pub(crate) fn is_silent(opcode: u32) -> bool {
+    matches!(opcode, op::FORGET | op::BATCH_FORGET)
+}
+
+/// Runs a request that has no reply.
+pub(crate) fn run_silent(server: &impl Filesystem, head: &InHeader, args: &Args<'_>) {
+    // There is nobody to report an error to.
+    match head.opcode {
+        op::FORGET => {
+            if let Ok(forget) = args.get::<ForgetIn>() {
+                server.forget(Node(head.node), forget.count);
+            }
+        }
+        _ => {
+            let count = args.get::<BatchForgetIn>().map_or(0, |batch| batch.count as usize);
+            for raw in args.rest.chunks_exact(size_of::<ForgetOne>()).take(count) {
+                if let Ok(one) = ForgetOne::read_from_bytes(raw) {
+                    server.forget(Node(one.node), one.count);
+                }
+            }
+        }
+    }
+}
+
+/// Runs a request. Its reply is sent now or later.
+pub(crate) fn run(server: &impl Filesystem, head: &InHeader, args: Args<'_>, outlet: Outlet) {
+    let mut pending = Some(outlet);
+    if let Err(error) = call(server, head, args, &mut pending)
+        && let Some(outlet) = pending
+    {
+        outlet.send(Err(error), &[]);
+    }
+}
+
+/// Parses, and calls. Takes the outlet when the arguments are right.
+fn call(
+    server: &impl Filesystem,
+    head: &InHeader,
+    mut args: Args<'_>,
+    pending: &mut Option<Outlet>,
+) -> Result<(), Errno> {
+    let req = &Request::of(head);
+    let node = Node(head.node);
+    match head.opcode {
+        op::LOOKUP => server.lookup(req, node, args.name()?, reply(pending, 0)?),
+        op::GETATTR => server.getattr(req, node, reply(pending, 0)?),
+        op::SETATTR => server.setattr(req, node, &change(&args.get()?), reply(pending, 0)?),
+        op::READLINK => server.readlink(req, node, reply(pending, 4096)?),
+        op::SYMLINK => {
+            let (name, target) = (args.name()?, args.string()?);
+            server.symlink(req, node, name, target, reply(pending, 0)?);
+        }
+        op::MKNOD => {
+            let MknodIn { mode, rdev, umask, .. } = args.get()?;
+            server.mknod(req, node, args.name()?, (mode, umask, rdev), reply(pending, 0)?);
+        }
+        op::MKDIR => {
+            let MkdirIn { mode, umask } = args.get()?;
+            server.mkdir(req, node, args.name()?, (mode, umask), reply(pending, 0)?);
+        }
+        op::UNLINK => server.unlink(req, node, args.name()?, reply(pending, 0)?),
+        op::RMDIR => server.rmdir(req, node, args.name()?, reply(pending, 0)?),
+        op::RENAME => {
+            let to = args.get::<RenameIn>()?.to;
+            rename(server, req, node, (to, 0), args, pending)?;
+        }
+        op::RENAME2 => {
+            let Rename2In { to, flags, .. } = args.get()?;
+            rename(server, req, node, (to, flags), args, pending)?;
+        }
+        op::LINK => {
+            let LinkIn { node: linked } = args.get()?;
+            server.link(req, Node(linked), (node, args.name()?), reply(pending, 0)?);
+        }
+        op::OPEN => {
+            let OpenIn { flags, .. } = args.get()?;
+            server.open(req, node, flags.cast_signed(), reply(pending, 0)?);
+        }
+        op::OPENDIR => {
+            let OpenIn { flags, .. } = args.get()?;
+            server.opendir(req, node, flags.cast_signed(), reply(pending, 0)?);
+        }
+        op::CREATE => {
+            let CreateIn { mode, umask, .. } = args.get()?;
+            server.create(req, node, args.name()?, (mode, umask), reply(pending, 0)?);
+        }
+        op::READ => {
+            let (read, size) = read(&args)?;
+            server.read(req, node, read, reply(pending, size)?);
+        }
+        op::READDIR => {
+            let (read, size) = read(&args)?;
+            server.readdir(req, node, read, reply(pending, size)?);
+        }
+        op::READDIRPLUS => {
+            let (read, size) = read(&args)?;
+            server.readdirplus(req, node, read, reply(pending, size)?);
+        }
+        op::WRITE => {
+            let write: WriteIn = args.get()?;
+            let write = Write {
+                handle: Handle(write.handle),
+                offset: write.offset,
+                data: args.bytes(write.size)?,
+                kill_privileges: write.write_flags & WRITE_KILL_PRIVILEGES != 0,
+                flags: write.flags.cast_signed(),
+            };
+            server.write(req, node, &write, reply(pending, 0)?);
+        }
+        op::FLUSH => {
+            let FlushIn { handle, .. } = args.get()?;
+            server.flush(req, node, Handle(handle), reply(pending, 0)?);
+        }
+        op::RELEASE | op::RELEASEDIR => {
+            let ReleaseIn { handle, .. } = args.get()?;
+            let reply: ReplyEmpty = reply(pending, 0)?;
+            match head.opcode {
+                op::RELEASE => server.release(Handle(handle), reply),
+                _ => reply.send(Ok(())),
+            }
+        }
+        op::FSYNC => {
+            let FsyncIn { handle, flags, .. } = args.get()?;
+            let data_only = flags & FSYNC_DATA != 0;
+            server.fsync(req, node, Handle(handle), data_only, reply(pending, 0)?);
+        }
+        op::FSYNCDIR => {
+            let FsyncIn { flags, .. } = args.get()?;
+            server.fsyncdir(req, node, flags & FSYNC_DATA != 0, reply(pending, 0)?);
+        }
+        op::SYNCFS => server.syncfs(req, reply(pending, 0)?),
+        op::STATFS => server.statfs(req, reply(pending, 0)?),
+        op::SETXATTR => {
+            let SetxattrIn { size, flags } = args.get()?;
+            let pair = (args.string()?, args.bytes(size)?);
+            server.setxattr(req, node, pair, flags.cast_signed(), reply(pending, 0)?);
+        }
+        op::GETXATTR => {
+            let GetxattrIn { size, .. } = args.get()?;
+            server.getxattr(req, node, args.string()?, reply(pending, size)?);
+        }
+        op::LISTXATTR => {
+            let GetxattrIn { size, .. } = args.get()?;
+            server.listxattr(req, node, reply(pending, size)?);
+        }
+        op::REMOVEXATTR => server.removexattr(req, node, args.string()?, reply(pending, 0)?),
+        op::ACCESS => {
+            let AccessIn { mask, .. } = args.get()?;
+            server.access(req, node, mask, reply(pending, 0)?);
+        }
+        op::IOCTL => {
+            let IoctlIn { cmd, in_size, out_size, .. } = args.get()?;
+            let ioctl = Ioctl { cmd, data: args.bytes(in_size)?, out_size };
+            server.ioctl(req, node, &ioctl, reply(pending, 0)?);
+        }
+        op::FALLOCATE => {
+            let FallocateIn { offset, len, mode, .. } = args.get()?;
+            let range = Fallocate { offset, len, mode: mode.cast_signed() };
+            server.fallocate(req, node, range, reply(pending, 0)?);
+        }
+        op::LSEEK => {
+            let LseekIn { offset, whence, .. } = args.get()?;
+            server.lseek(req, node, (offset, whence), reply(pending, 0)?);
+        }
+        op::COPY_FILE_RANGE => {
+            let CopyFileRangeIn { from_at, to_node, to_at, len, .. } = args.get()?;
+            let copy = CopyRange { from: (node, from_at), to: (Node(to_node), to_at), len };
+            server.copy_file_range(req, &copy, reply(pending, 0)?);
+        }
+        op::DESTROY => {
+            let reply: ReplyEmpty = reply(pending, 0)?;
+            server.destroy();
+            reply.send(Ok(()));
+        }
+        _ => return Err(Errno::NOSYS),
+    }
+    Ok(())
+}
+
+/// The reply to the request, whose arguments are right.
+fn reply<T>(pending: &mut Option<Outlet>, limit: u32) -> Result<Reply<T>, Errno> {
+    let outlet = pending.take().ok_or(Errno::IO)?;
+    Ok(Reply::new(outlet, limit as usize))
+}
+
+fn rename(
+    server: &impl Filesystem,
+    req: &Request,
+    from: Node,
+    (to, flags): (u64, u32),
+    mut args: Args<'_>,
+    pending: &mut Option<Outlet>,
+) -> Result<(), Errno> {
+    let (name, new_name) = (args.name()?, args.name()?);
+    server.rename(req, (from, name), (Node(to), new_name), flags, reply(pending, 0)?);
+    Ok(())
+}
+
+/// A read and the most bytes that it takes.
+fn read(args: &Args<'_>) -> Result<(Read, u32), Errno> {
+    let ReadIn { handle, offset, size, flags, .. } = args.get()?;
+    Ok((Read { handle: Handle(handle), offset, flags: flags.cast_signed() }, size))
+}
+
+fn change(raw: &SetattrIn) -> SetAttr {
+    use SetattrValid as Valid;
+    let valid = SetattrValid::from_bits_truncate(raw.valid);
+    let time = |set, now, sec: u64, nsec| match () {
+        () if valid.contains(now) => Some(SetTime::Now),
+        () if valid.contains(set) => Some(SetTime::To(Time { sec: sec.cast_signed(), nsec })),
+        () => None,
+    };
+    SetAttr {
+        mode: valid.contains(Valid::MODE).then_some(raw.mode),
+        uid: valid.contains(Valid::UID).then_some(raw.uid),
+        gid: valid.contains(Valid::GID).then_some(raw.gid),
+        size: valid.contains(Valid::SIZE).then_some(raw.size),
+        atime: time(Valid::ATIME, Valid::ATIME_NOW, raw.atime, raw.atime_nsec),
+        mtime: time(Valid::MTIME, Valid::MTIME_NOW, raw.mtime, raw.mtime_nsec),
+        handle: valid.contains(Valid::HANDLE).then_some(Handle(raw.handle)),
+    }
+}

@@ -1,0 +1,43 @@
+//! FUSE between the kernel and a file system in user space.
+//!
+//! A server implements [`Filesystem`]. A [`Session`] mounts it, calls it for each request, and
+//! carries its replies back, over one of two ways ([`Transport`]): the device `/dev/fuse`, or
+//! io_uring, where a caller's processor also serves it.
+//!
+//! Requests are parsed where they lie; content is written where it is sent from.
+//!
+//! Modules, from the bottom: `abi` (structures of the protocol), `sys` (unsafe calls), `attr`,
+//! `request`, `negotiation`, `device` and `ring` (the two ways), `outlet` (either), `reply`,
+//! `listing`, `filesystem`, `dispatch`, `mount`, `session`.
+
+mod abi;
+mod attr;
+mod device;
+mod dispatch;
+mod filesystem;
+mod listing;
+mod mount;
+mod negotiation;
+mod outlet;
+mod reply;
+mod request;
+mod ring;
+mod session;
+mod sys;
+
+pub use abi::{Capabilities, OpenedFlags};
+pub use attr::{Attr, Entry, Handle, Node, SetTime, Time};
+pub use device::Notifier;
+pub use filesystem::{CopyRange, Fallocate, Filesystem, Ioctl, Read, SetAttr, Write};
+pub use listing::{Kind, Listing, Name};
+pub use mount::MountOptions;
+pub use negotiation::Negotiation;
+pub use reply::{
+    Answer, Bytes, IoctlResult, Offset, Opened, Reply, ReplyAttr, ReplyCreate, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Statfs,
+    Xattr,
+};
+pub use request::Request;
+/// An error of a request, as the kernel numbers it.
+pub use rustix::io::Errno;
+pub use session::{Session, Settings, Transport};

@@ -1,0 +1,233 @@
+//! A connection from its beginning to its end.
+//!
+//! 1. When a [`Session`] exists, the kernel and the server have agreed on their settings.
+//! 2. The kernel's requests are answered while [`Session::run`] runs. It returns when the mount is
+//!    gone.
+//! 3. With rings, one thread still reads the device: forgotten inodes, interrupts and everything
+//!    before the rings are registered come there. If a ring cannot be registered, everything
+//!    comes there.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::abi::{Capabilities, InHeader, InitIn, InitOut, MAJOR, MINOR_OLDEST, fixed_len, op};
+use crate::device::{Device, Notifier};
+use crate::dispatch;
+use crate::filesystem::Filesystem;
+use crate::mount::{self, MountOptions};
+use crate::negotiation::Negotiation;
+use crate::outlet::Outlet;
+use crate::request::Args;
+use crate::ring::{self, Worker};
+use crate::{Errno, sys};
+
+/// How requests come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Reads and writes of `/dev/fuse`.
+    Device,
+    /// io_uring, one ring for each processor.
+    Ring,
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Device => "/dev/fuse",
+            Self::Ring => "io_uring",
+        })
+    }
+}
+
+/// Settings of a connection that do not concern the kernel.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Threads that read the device.
+    pub threads: usize,
+    /// Use rings where the kernel and the container allow it.
+    pub ring: bool,
+}
+
+/// A connection to the kernel.
+pub struct Session<S> {
+    server: Arc<S>,
+    device: Arc<Device>,
+    settings: Settings,
+    negotiation: Negotiation,
+}
+
+impl<S: Filesystem> Session<S> {
+    /// Mounts on a directory.
+    ///
+    /// # Errors
+    /// Those of the kernel and of `fusermount3`; the server's [`Filesystem::init`].
+    pub fn mount(
+        server: S,
+        dir: &Path,
+        options: &MountOptions,
+        settings: Settings,
+    ) -> io::Result<Self> {
+        Self::begin(server, mount::mount(dir, options)?, settings)
+    }
+
+    /// A session over a descriptor of `/dev/fuse` that is mounted already.
+    ///
+    /// # Errors
+    /// The server's [`Filesystem::init`]; the kernel's protocol is older than that of Linux 5.4.
+    pub fn from_fd(server: S, device: OwnedFd, settings: Settings) -> io::Result<Self> {
+        Self::begin(server, Device::from_fd(device), settings)
+    }
+
+    fn begin(server: S, device: Device, settings: Settings) -> io::Result<Self> {
+        let negotiation = negotiate(&server, &device, &settings)?;
+        Ok(Self { server: Arc::new(server), device: Arc::new(device), settings, negotiation })
+    }
+
+    /// How requests come.
+    pub fn transport(&self) -> Transport {
+        match self.negotiation.has(Capabilities::OVER_IO_URING) {
+            true => Transport::Ring,
+            false => Transport::Device,
+        }
+    }
+
+    /// A channel for notifications to the kernel.
+    pub fn notifier(&self) -> Notifier {
+        Notifier(Arc::clone(&self.device))
+    }
+
+    /// Number of threads that answer requests.
+    pub fn threads(&self) -> usize {
+        match self.transport() {
+            Transport::Device => self.settings.threads,
+            Transport::Ring => 1 + usize::from(sys::processors()),
+        }
+    }
+
+    /// Answers requests until the mount is gone.
+    ///
+    /// # Errors
+    /// The connection fails, or the host starts no thread.
+    pub fn run(self) -> io::Result<()> {
+        let mut threads = Vec::new();
+        let readers = match self.transport() {
+            Transport::Device => self.settings.threads.max(1),
+            Transport::Ring => {
+                for number in 0..sys::processors() {
+                    threads.push(self.start_worker(number)?);
+                }
+                1
+            }
+        };
+        for number in 0..readers {
+            threads.push(self.start_reader(number)?);
+        }
+        // All threads end before the first error is returned.
+        let mut result = Ok(());
+        for thread in threads {
+            let failed = |_| Err(io::Error::other("a thread of the mount failed"));
+            result = result.and(thread.join().unwrap_or_else(failed));
+        }
+        result
+    }
+
+    fn start_reader(&self, number: usize) -> io::Result<JoinHandle<io::Result<()>>> {
+        // Where the device cannot be opened again, threads share a descriptor.
+        let device = match number {
+            0 => Arc::clone(&self.device),
+            _ => self.device.clone_connection().map_or_else(|_| Arc::clone(&self.device), Arc::new),
+        };
+        let (server, size) = (Arc::clone(&self.server), self.negotiation.request_size());
+        std::thread::Builder::new()
+            .name(format!("fuse-{number}"))
+            .spawn(move || read_requests(&*server, &device, size))
+    }
+
+    fn start_worker(&self, number: u16) -> io::Result<JoinHandle<io::Result<()>>> {
+        let (server, device) = (Arc::clone(&self.server), Arc::clone(&self.device));
+        let payload = self.negotiation.payload_size();
+        let depth = ring_depth(sys::processors());
+        std::thread::Builder::new().name(format!("fuse-ring-{number}")).spawn(move || {
+            sys::serve_processor(number);
+            Worker::new(device, number, depth, payload)?.run(&*server)
+        })
+    }
+}
+
+/// Entries of each ring: requests of a processor's callers that may be in progress at once.
+fn ring_depth(processors: u16) -> usize {
+    (256 / usize::from(processors)).clamp(8, 64)
+}
+
+fn read_requests(server: &impl Filesystem, device: &Arc<Device>, size: usize) -> io::Result<()> {
+    let mut buffer = vec![0; size];
+    while let Some(message) = device.next(&mut buffer)? {
+        let Ok((head, body)) = InHeader::read_from_prefix(message) else { continue };
+        let args = fixed_len(head.opcode).ok_or(Errno::NOSYS);
+        let args = args.and_then(|fixed| Args::split(body, fixed));
+        if dispatch::is_silent(head.opcode) {
+            if let Ok(args) = args {
+                dispatch::run_silent(server, &head, &args);
+            }
+            continue;
+        }
+        let outlet = Outlet::Device { device: Arc::clone(device), unique: head.unique };
+        match args {
+            Ok(args) => dispatch::run(server, &head, args, outlet),
+            Err(error) => outlet.send(Err(error), &[]),
+        }
+    }
+    Ok(())
+}
+
+/// Answers the kernel's first request.
+fn negotiate(
+    server: &impl Filesystem,
+    device: &Device,
+    settings: &Settings,
+) -> io::Result<Negotiation> {
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let gone = || io::Error::other("the mount ended before it was used");
+        let message = device.next(&mut buffer)?.ok_or_else(gone)?;
+        let (head, body) = InHeader::read_from_prefix(message)
+            .map_err(|_| io::Error::other("the kernel's first request is cut short"))?;
+        if head.opcode != op::INIT {
+            device.reply(head.unique, Err(Errno::IO), &[]);
+            continue;
+        }
+        // Older kernels send less.
+        let mut kernel = InitIn::default();
+        let len = body.len().min(size_of::<InitIn>());
+        kernel.as_mut_bytes()[..len].copy_from_slice(&body[..len]);
+        if kernel.major > MAJOR {
+            // It asks again, with this version.
+            let ours = InitOut { major: MAJOR, ..InitOut::default() };
+            device.reply(head.unique, Ok(()), &[ours.as_bytes()]);
+            continue;
+        }
+        if (kernel.major, kernel.minor) < (MAJOR, MINOR_OLDEST) {
+            device.reply(head.unique, Err(Errno::PROTO), &[]);
+            return Err(io::Error::other(format!(
+                "the kernel's FUSE {}.{} is too old: {MAJOR}.{MINOR_OLDEST} (Linux 5.4) is needed",
+                kernel.major, kernel.minor
+            )));
+        }
+        let mut negotiation = Negotiation::new(&kernel);
+        if let Err(error) = server.init(&mut negotiation) {
+            device.reply(head.unique, Err(Errno::PROTO), &[]);
+            return Err(error);
+        }
+        if settings.ring && ring::is_possible() {
+            negotiation.take(Capabilities::OVER_IO_URING);
+        }
+        device.reply(head.unique, Ok(()), &[negotiation.reply().as_bytes()]);
+        return Ok(negotiation);
+    }
+}
