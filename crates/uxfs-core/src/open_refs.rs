@@ -113,6 +113,13 @@ impl Fs {
         self.inactivate(ino)
     }
 
+    /// Notes that a file with an open reference has a name again.
+    pub(crate) fn got_name(&self, ino: Ino) {
+        if let Some(held) = self.open_refs.shard(ino).lock().get_mut(&ino.0) {
+            held.unlinked = false;
+        }
+    }
+
     /// Frees all files without a name, because no reference will be released any more.
     pub(crate) fn release_all(&self) -> Result<()> {
         for shard in &self.open_refs.0 {

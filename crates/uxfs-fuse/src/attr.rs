@@ -8,7 +8,9 @@ use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFREG, 
 use uxfs::format::timestamp::Timestamp;
 use uxfs::format::{Ino, dir};
 use uxfs::{Fs, Stat};
-use uxfs_transport::{Attr, Kind, Node, SetTime, Time};
+use uxfs_transport::{Attr, Kind, Node, SetTime, Statx, Time};
+
+use crate::settings::TTL;
 
 /// The inode of a FUSE node number.
 pub(crate) fn ino_of(fs: &Fs, node: Node) -> Ino {
@@ -45,6 +47,11 @@ pub(crate) fn attr_of(fs: &Fs, stat: &Stat) -> Attr {
         // As XFS: the unit of efficient I/O.
         blksize: fs.geo.block_size.max(4096),
     }
+}
+
+/// The attributes of an inode, and when it was made, for as long as the kernel may use them.
+pub(crate) fn statx_of(fs: &Fs, stat: &Stat) -> Statx {
+    Statx { attr: attr_of(fs, stat), btime: Some(to_wire(stat.crtime)), ttl: TTL }
 }
 
 /// Attributes of an inode of which only number and type are known. The kernel asks for the rest.

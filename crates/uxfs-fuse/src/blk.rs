@@ -31,6 +31,8 @@ pub(crate) fn mount(
     if words.iter().any(|word| word == "ro") {
         attach.push(OsStr::new("--read-only"));
     }
+    // Its absence is reported before anything else is missing.
+    std::fs::metadata("/dev/fuse")?;
     let device = losetup(&attach)?;
     let options = MountOptions { source: device.clone(), fs_type: BLOCK_TYPE.into(), words };
     let mounted = Session::mount(server, dir, &options, settings);

@@ -5,7 +5,8 @@
 //! 1. The reply is parked until then; no server thread waits for it. The library's log worker drives
 //!    the journal and sends the reply. For a lone caller that syncs repeatedly, the request's own
 //!    thread drives the journal, which saves a wake-up, if another thread can answer requests
-//!    meanwhile. With several callers this would take threads from them.
+//!    meanwhile. With several callers this would take threads from them, and with io_uring a
+//!    processor's only one.
 //! 2. More than [`INLINE_MAX`] dirty bytes are written back by the volume's writer thread, so that
 //!    they delay no other request. Fewer are written back by the request's own thread, if no other
 //!    request does so, and otherwise by the sync thread, one file after the other: threads that wait
@@ -19,7 +20,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use uxfs::format::Ino;
 use uxfs::journal::Ticket;
@@ -106,8 +107,8 @@ pub(crate) struct Durability {
     syncing: AtomicUsize,
     parked: Arc<AtomicUsize>,
     last: AtomicU64,
-    /// There are enough server threads that one may drive the journal.
-    may_drive: bool,
+    /// A server thread may drive the journal.
+    may_drive: AtomicBool,
 }
 
 /// A parked reply, which counts as such until this is dropped.
@@ -127,8 +128,14 @@ impl Durability {
             syncing: AtomicUsize::new(0),
             parked: Arc::default(),
             last: AtomicU64::new(0),
-            may_drive: threads > 1,
+            may_drive: AtomicBool::new(threads > 1),
         }
+    }
+
+    /// Notes that server threads never drive the journal: each serves a processor's callers alone,
+    /// and is bound to a processor that an interrupt of the device need not reach.
+    pub(crate) fn park_always(&self) {
+        self.may_drive.store(false, Ordering::Relaxed);
     }
 
     /// Starts the sync thread.
@@ -182,7 +189,8 @@ impl Volume {
         let state = &self.durability;
         let again = state.last.swap(caller.0, Ordering::Relaxed) == caller.0;
         let is_alone = state.parked.fetch_add(1, Ordering::Relaxed) == 0 && again;
-        let drive = if is_alone && state.may_drive { drive } else { Drive::Worker };
+        let drive =
+            if is_alone && state.may_drive.load(Ordering::Relaxed) { drive } else { Drive::Worker };
         let parked = Parked(Arc::clone(&state.parked));
         let notify = move |result: Result<(), _>| {
             drop(parked);

@@ -37,7 +37,20 @@ pub use options::Options;
 pub use session::{Ender, Mounted, mount};
 pub use volume::Trimming;
 
-/// Is it the error of a mount whose server has ended (ENOTCONN)?
+/// Is it the error of a mount whose server has ended: ENOTCONN, or ECONNABORTED for a request that was
+/// under way?
 pub fn is_disconnected(error: &std::io::Error) -> bool {
-    error.raw_os_error() == Some(rustix::io::Errno::NOTCONN.raw_os_error())
+    use rustix::io::Errno;
+    let ended = [Errno::NOTCONN, Errno::CONNABORTED].map(Errno::raw_os_error);
+    error.raw_os_error().is_some_and(|code| ended.contains(&code))
+}
+
+/// Is a mount there whose server has died? With io_uring the kernel ends the connection only some
+/// time after the process, so its record counts too.
+pub fn server_has_died(dir: &std::path::Path) -> bool {
+    if std::fs::metadata(dir).is_err_and(|error| is_disconnected(&error)) {
+        return true;
+    }
+    let mount = mounts::on(dir).ok().flatten();
+    mount.is_some_and(|mount| record::of_dir(&mount.dir).is_some_and(|record| record.died()))
 }

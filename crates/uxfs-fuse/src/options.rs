@@ -171,6 +171,7 @@ impl Options {
             ("strict_open", options.strict_open != self.strict_open),
             ("allow_other", options.allow_other != self.allow_other),
             ("fuseblk", options.fuseblk != self.fuseblk),
+            ("io_uring", options.io_uring != self.io_uring),
             ("awake", options.awake != self.awake),
             ("norecovery", options.norecovery != self.norecovery),
         ];
@@ -435,7 +436,7 @@ mod tests {
         assert!(!old.needs_reopen(&new) && new.sync && new.discard);
         assert_eq!(new.remount("async,noatime,nosync,nodiscard"), Ok(old.clone()));
         for (text, named) in
-            [("threads=4", "threads"), ("strict_open", "strict_open"), ("nosuch", "nosuch")]
+            [("threads=4", "threads"), ("noio_uring", "io_uring"), ("nosuch", "nosuch")]
         {
             let error = old.remount(text).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");

@@ -23,9 +23,9 @@ use uxfs::format::Ino;
 use uxfs::journal::{LogWorkOptions, Ticket};
 use uxfs::{Error, Fs, Unwritten};
 use uxfs_disk::fault::{self, Fault};
-use uxfs_transport::{Attr, Errno, Transport};
+use uxfs_transport::{Errno, Statx, Transport};
 
-use crate::attr::attr_of;
+use crate::attr::statx_of;
 use crate::awake::{Awake, DEVICE};
 use crate::current_options::CurrentOptions;
 use crate::durability::Durability;
@@ -132,8 +132,8 @@ impl Volume {
         Arc::clone(&self.current_options)
     }
 
-    pub(crate) fn root_attr(&self) -> Option<Attr> {
-        self.work(|fs| Ok(attr_of(fs, &fs.stat(self.root)?))).ok()
+    pub(crate) fn root_stat(&self) -> Option<Statx> {
+        self.work(|fs| Ok(statx_of(fs, &fs.stat(self.root)?))).ok()
     }
 
     /// Has it stopped, or is it closed?
@@ -149,6 +149,9 @@ impl Volume {
 
     /// Sets how requests come.
     pub(crate) fn set_transport(&self, transport: Transport) {
+        if transport == Transport::Ring {
+            self.durability.park_always();
+        }
         // Set once, because a volume is mounted once.
         let _ = self.transport.set(transport);
     }

@@ -14,6 +14,8 @@ pub(crate) const MINOR: u32 = 45;
 /// The oldest minor version whose structures are those below (Linux 5.4).
 pub(crate) const MINOR_OLDEST: u32 = 31;
 
+/// Most bytes of content of a request or reply. The kernel's limit is 256 pages, unless root raises it.
+pub(crate) const CONTENT_MAX: u32 = 1 << 20;
 /// Bytes that a request needs at most besides the data of a write: header, structure, two names or
 /// a name and a value.
 pub(crate) const REQUEST_OVERHEAD: usize = 4096 + (64 << 10);
@@ -99,6 +101,15 @@ wire! {
         from: u64, from_at: u64, to_node: u64, to: u64, to_at: u64, len: u64, flags: u64,
     }
     SyncfsIn = 8 { unused: u64, }
+    StatxIn = 24 { getattr_flags: u32, unused: u32, handle: u64, flags: u32, mask: u32, }
+    StatxTime = 16 { sec: i64, nsec: u32, unused: i32, }
+    StatxOut = 288 {
+        valid: u64, valid_nsec: u32, flags: u32, spare: [u64; 2], mask: u32, blksize: u32,
+        attributes: u64, nlink: u32, uid: u32, gid: u32, mode: u16, unused: u16, ino: u64,
+        size: u64, blocks: u64, attributes_mask: u64, atime: StatxTime, btime: StatxTime,
+        ctime: StatxTime, mtime: StatxTime, rdev_major: u32, rdev_minor: u32, dev_major: u32,
+        dev_minor: u32, spare2: [u64; 14],
+    }
     Dirent = 24 { ino: u64, next: u64, name_len: u32, kind: u32, }
     InvalInodeOut = 24 { node: u64, offset: i64, len: i64, }
     /// Before each request and each reply of a ring's entry.
@@ -193,6 +204,8 @@ opcodes! {
     LSEEK = 46, size_of::<LseekIn>();
     COPY_FILE_RANGE = 47, size_of::<CopyFileRangeIn>();
     SYNCFS = 50, size_of::<SyncfsIn>();
+    TMPFILE = 51, size_of::<CreateIn>();
+    STATX = 52, size_of::<StatxIn>();
 }
 
 bitflags! {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::abi::{AttrOut, EntryOut, WireAttr};
+use crate::abi::{AttrOut, EntryOut, StatxOut, StatxTime, WireAttr};
 
 /// An inode's number in the protocol. The root is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,6 +63,45 @@ pub struct Entry {
     /// How long the kernel may use name and attributes.
     pub ttl: Duration,
     pub attr: Attr,
+}
+
+/// Attributes, and when the inode was made.
+#[derive(Clone, Copy, Debug)]
+pub struct Statx {
+    pub attr: Attr,
+    /// `None` if that is not known.
+    pub btime: Option<Time>,
+    /// How long the kernel may use the attributes.
+    pub ttl: Duration,
+}
+
+impl Statx {
+    pub(crate) fn wire(&self) -> StatxOut {
+        const BASIC: u32 = 0x7ff;
+        const BTIME: u32 = 0x800;
+        let time = |time: Time| StatxTime { sec: time.sec, nsec: time.nsec, unused: 0 };
+        let Attr { ino, size, blocks, mode, nlink, uid, gid, rdev, blksize, .. } = self.attr;
+        StatxOut {
+            valid: self.ttl.as_secs(),
+            valid_nsec: self.ttl.subsec_nanos(),
+            mask: BASIC | if self.btime.is_some() { BTIME } else { 0 },
+            blksize,
+            nlink,
+            uid,
+            gid,
+            mode: (mode & 0xffff) as u16,
+            ino,
+            size,
+            blocks,
+            atime: time(self.attr.atime),
+            btime: time(self.btime.unwrap_or_default()),
+            ctime: time(self.attr.ctime),
+            mtime: time(self.attr.mtime),
+            rdev_major: (rdev >> 8) & 0xfff,
+            rdev_minor: (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00),
+            ..StatxOut::default()
+        }
+    }
 }
 
 impl Attr {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use rustix::io::Errno as Failure;
 
 use crate::Errno;
-use crate::outlet::{header, slices};
+use crate::head::{header, slices};
 use crate::sys;
 
 pub(crate) struct Device(OwnedFd);

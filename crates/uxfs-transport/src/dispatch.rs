@@ -4,9 +4,10 @@ use zerocopy::FromBytes;
 
 use crate::Errno;
 use crate::abi::{
-    AccessIn, BatchForgetIn, CopyFileRangeIn, CreateIn, FSYNC_DATA, FallocateIn, FlushIn, ForgetIn,
-    ForgetOne, FsyncIn, GetxattrIn, InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn,
-    ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetattrValid, SetxattrIn, WriteIn, op,
+    AccessIn, BatchForgetIn, CONTENT_MAX, CopyFileRangeIn, CreateIn, FSYNC_DATA, FallocateIn,
+    FlushIn, ForgetIn, ForgetOne, FsyncIn, GetxattrIn, InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn,
+    MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetattrValid, SetxattrIn,
+    WriteIn, fixed_len, op,
 };
 use crate::attr::{Handle, Node, SetTime, Time};
 use crate::filesystem::{CopyRange, Fallocate, Filesystem, Ioctl, Read, SetAttr, Write};
@@ -23,13 +24,31 @@ pub(crate) fn answers_with_content(opcode: u32) -> bool {
     matches!(opcode, op::READ | op::READDIR | op::READDIRPLUS | op::READLINK)
 }
 
+/// Runs a request that came as one message. `outlet` makes the place for its reply, given its number.
+pub(crate) fn run_message(
+    server: &impl Filesystem,
+    message: &[u8],
+    outlet: impl FnOnce(u64) -> Outlet,
+) {
+    // Nobody can be told about a message without a header.
+    let Ok((head, body)) = InHeader::read_from_prefix(message) else { return };
+    let args = fixed_len(head.opcode).ok_or(Errno::NOSYS);
+    let args = args.and_then(|fixed| Args::split(body, fixed));
+    match args {
+        Ok(args) if is_silent(head.opcode) => run_silent(server, &head, &args),
+        Err(_) if is_silent(head.opcode) => {}
+        Ok(args) => run(server, &head, args, outlet(head.unique)),
+        Err(error) => outlet(head.unique).send(Err(error), &[]),
+    }
+}
+
 /// Is the request one without a reply?
-pub(crate) fn is_silent(opcode: u32) -> bool {
+fn is_silent(opcode: u32) -> bool {
     matches!(opcode, op::FORGET | op::BATCH_FORGET)
 }
 
 /// Runs a request that has no reply.
-pub(crate) fn run_silent(server: &impl Filesystem, head: &InHeader, args: &Args<'_>) {
+fn run_silent(server: &impl Filesystem, head: &InHeader, args: &Args<'_>) {
     // There is nobody to report an error to.
     match head.opcode {
         op::FORGET => {
@@ -70,6 +89,7 @@ fn call(
     match head.opcode {
         op::LOOKUP => server.lookup(req, node, args.name()?, reply(pending, 0)?),
         op::GETATTR => server.getattr(req, node, reply(pending, 0)?),
+        op::STATX => server.statx(req, node, reply(pending, 0)?),
         op::SETATTR => server.setattr(req, node, &change(&args.get()?), reply(pending, 0)?),
         op::READLINK => server.readlink(req, node, reply(pending, 4096)?),
         op::SYMLINK => {
@@ -109,6 +129,10 @@ fn call(
         op::CREATE => {
             let CreateIn { mode, umask, .. } = args.get()?;
             server.create(req, node, args.name()?, (mode, umask), reply(pending, 0)?);
+        }
+        op::TMPFILE => {
+            let CreateIn { mode, umask, .. } = args.get()?;
+            server.tmpfile(req, node, (mode, umask), reply(pending, 0)?);
         }
         op::READ => {
             let (read, size) = read(&args)?;
@@ -225,7 +249,8 @@ fn rename(
 /// A read and the most bytes that it takes.
 fn read(args: &Args<'_>) -> Result<(Read, u32), Errno> {
     let ReadIn { handle, offset, size, flags, .. } = args.get()?;
-    Ok((Read { handle: Handle(handle), offset, flags: flags.cast_signed() }, size))
+    let read = Read { handle: Handle(handle), offset, flags: flags.cast_signed() };
+    Ok((read, size.min(CONTENT_MAX)))
 }
 
 fn change(raw: &SetattrIn) -> SetAttr {
@@ -246,3 +271,6 @@ fn change(raw: &SetattrIn) -> SetAttr {
         handle: valid.contains(Valid::HANDLE).then_some(Handle(raw.handle)),
     }
 }
+
+#[cfg(test)]
+mod tests;

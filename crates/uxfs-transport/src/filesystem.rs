@@ -10,7 +10,7 @@ use crate::attr::{Handle, Node, SetTime};
 use crate::negotiation::Negotiation;
 use crate::reply::{
     Bytes, Reply, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
-    ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
+    ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,
 };
 use crate::{Errno, Request};
 
@@ -86,6 +86,10 @@ pub trait Filesystem: Send + Sync + 'static {
     }
     fn forget(&self, node: Node, count: u64) {}
     fn getattr(&self, req: &Request, node: Node, reply: ReplyAttr) {
+        reply.error(Errno::NOSYS);
+    }
+    /// As `getattr`, for a caller that wants to know when the inode was made.
+    fn statx(&self, req: &Request, node: Node, reply: ReplyStatx) {
         reply.error(Errno::NOSYS);
     }
     fn setattr(&self, req: &Request, node: Node, change: &SetAttr, reply: ReplyAttr) {
@@ -206,6 +210,10 @@ pub trait Filesystem: Send + Sync + 'static {
         (mode, umask): (u32, u32),
         reply: ReplyCreate,
     ) {
+        reply.error(Errno::NOSYS);
+    }
+    /// Makes and opens a regular file without a name, in a directory's place on disk.
+    fn tmpfile(&self, req: &Request, parent: Node, (mode, umask): (u32, u32), reply: ReplyCreate) {
         reply.error(Errno::NOSYS);
     }
     fn ioctl(&self, req: &Request, node: Node, ioctl: &Ioctl<'_>, reply: ReplyIoctl) {

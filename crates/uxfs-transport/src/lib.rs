@@ -7,18 +7,21 @@
 //! Requests are parsed where they lie; content is written where it is sent from.
 //!
 //! Modules, from the bottom: `abi` (structures of the protocol), `sys` (unsafe calls), `attr`,
-//! `request`, `negotiation`, `device` and `ring` (the two ways), `outlet` (either), `reply`,
-//! `listing`, `filesystem`, `dispatch`, `mount`, `session`.
+//! `listing`, `request`, `negotiation`, `head`, `device` and `queue` (where replies go), `outlet` (either),
+//! `reply`, `filesystem`, `dispatch`, `exchange` (requests from memory), `ring`, `mount`, `session`.
 
 mod abi;
 mod attr;
 mod device;
 mod dispatch;
+mod exchange;
 mod filesystem;
+mod head;
 mod listing;
 mod mount;
 mod negotiation;
 mod outlet;
+mod queue;
 mod reply;
 mod request;
 mod ring;
@@ -26,16 +29,17 @@ mod session;
 mod sys;
 
 pub use abi::{Capabilities, OpenedFlags};
-pub use attr::{Attr, Entry, Handle, Node, SetTime, Time};
+pub use attr::{Attr, Entry, Handle, Node, SetTime, Statx, Time};
 pub use device::Notifier;
+pub use exchange::exchange;
 pub use filesystem::{CopyRange, Fallocate, Filesystem, Ioctl, Read, SetAttr, Write};
 pub use listing::{Kind, Listing, Name};
 pub use mount::MountOptions;
 pub use negotiation::Negotiation;
 pub use reply::{
     Answer, Bytes, IoctlResult, Offset, Opened, Reply, ReplyAttr, ReplyCreate, ReplyEmpty,
-    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr, Statfs,
-    Xattr,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,
+    Statfs, Xattr,
 };
 pub use request::Request;
 /// An error of a request, as the kernel numbers it.

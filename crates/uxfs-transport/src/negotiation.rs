@@ -1,6 +1,6 @@
 //! The settings of a connection, chosen when it begins.
 
-use crate::abi::{Capabilities, InitIn, InitOut, MAJOR, MINOR, REQUEST_OVERHEAD};
+use crate::abi::{CONTENT_MAX, Capabilities, InitIn, InitOut, MAJOR, MINOR, REQUEST_OVERHEAD};
 
 /// The page of the kernel's cache, in bytes, in which `max_pages` counts.
 const PAGE: u32 = 4096;
@@ -17,7 +17,7 @@ pub struct Negotiation {
     max_readahead: u32,
     offered: Capabilities,
     taken: Capabilities,
-    /// Most bytes of a write or read. At least 4096.
+    /// Most bytes of a write or read: 4096 to 1 MiB; what is beyond counts as that.
     pub max_write: u32,
     /// Requests that the kernel sends at once without a waiting caller.
     pub max_background: u16,
@@ -54,16 +54,20 @@ impl Negotiation {
 
     /// Bytes of the largest payload of a request or reply.
     pub(crate) fn payload_size(&self) -> usize {
-        self.max_write.max(self.max_pages() * PAGE).max(8192) as usize
+        (self.max_pages() * PAGE).max(8192) as usize
     }
 
     /// Bytes of the largest request.
     pub(crate) fn request_size(&self) -> usize {
-        self.max_write as usize + REQUEST_OVERHEAD
+        self.max_write() as usize + REQUEST_OVERHEAD
+    }
+
+    fn max_write(&self) -> u32 {
+        self.max_write.clamp(PAGE, CONTENT_MAX)
     }
 
     fn max_pages(&self) -> u32 {
-        self.max_write.div_ceil(PAGE).min(u16::MAX.into())
+        self.max_write().div_ceil(PAGE)
     }
 
     pub(crate) fn reply(&self) -> InitOut {
@@ -75,7 +79,7 @@ impl Negotiation {
             flags: (flags & 0xffff_ffff) as u32,
             max_background: self.max_background,
             congestion_threshold: self.max_background - self.max_background / 4,
-            max_write: self.max_write,
+            max_write: self.max_write(),
             // A nanosecond.
             time_gran: 1,
             max_pages: u16::try_from(self.max_pages()).unwrap_or(u16::MAX),

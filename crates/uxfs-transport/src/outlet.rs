@@ -1,18 +1,26 @@
 //! Where a reply goes: back on the way that its request came.
 
-use std::io::IoSlice;
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use zerocopy::IntoBytes;
 
 use crate::Errno;
-use crate::abi::OutHeader;
 use crate::device::Device;
-use crate::ring::RingOutlet;
+use crate::head::header;
+use crate::queue::RingOutlet;
 
 pub(crate) enum Outlet {
-    Device { device: Arc<Device>, unique: u64 },
+    Device {
+        device: Arc<Device>,
+        unique: u64,
+    },
     Ring(RingOutlet),
+    /// A list of replies, for [`crate::exchange`].
+    Memory {
+        replies: Arc<Mutex<Vec<Vec<u8>>>>,
+        unique: u64,
+    },
 }
 
 impl Outlet {
@@ -21,6 +29,10 @@ impl Outlet {
         match self {
             Self::Device { device, unique } => device.reply(unique, result, body),
             Self::Ring(ring) => ring.send(result, body),
+            Self::Memory { replies, unique } => {
+                let head = header(unique, result, body.iter().map(|part| part.len()).sum());
+                replies.lock().push([&[head.as_bytes()], body].concat().concat());
+            }
         }
     }
 
@@ -29,25 +41,13 @@ impl Outlet {
         match self {
             Self::Device { device, unique } => device.fill(unique, limit, fill),
             Self::Ring(ring) => ring.fill(limit, fill),
+            Self::Memory { .. } => {
+                let mut content = vec![0; limit];
+                match fill(&mut content) {
+                    Ok(len) => self.send(Ok(()), &[&content[..len]]),
+                    Err(error) => self.send(Err(error), &[]),
+                }
+            }
         }
     }
-}
-
-/// The header of a reply with `body_len` bytes of content.
-pub(crate) fn header(unique: u64, result: Result<(), Errno>, body_len: usize) -> OutHeader {
-    OutHeader {
-        len: u32::try_from(size_of::<OutHeader>() + body_len).unwrap_or(u32::MAX),
-        error: result.err().map_or(0, |error| -error.raw_os_error()),
-        unique,
-    }
-}
-
-/// Header and content as slices for one write.
-pub(crate) fn slices<'a>(head: &'a OutHeader, body: &[&'a [u8]]) -> ([IoSlice<'a>; 3], usize) {
-    let mut slices = [IoSlice::new(head.as_bytes()), IoSlice::new(&[]), IoSlice::new(&[])];
-    assert!(body.len() < slices.len(), "a reply has at most two parts");
-    for (slice, part) in slices[1..].iter_mut().zip(body) {
-        *slice = IoSlice::new(part);
-    }
-    (slices, 1 + body.len())
 }

@@ -7,14 +7,13 @@
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use zerocopy::IntoBytes;
 
 use crate::Errno;
 use crate::abi::{
     CreateOut, GetxattrOut, IoctlOut, LseekOut, OpenOut, OpenedFlags, StatfsOut, WriteOut,
 };
-use crate::attr::{Attr, Entry, Handle};
+use crate::attr::{Attr, Entry, Handle, Statx};
 use crate::outlet::Outlet;
 
 /// The reply to one request, whose success carries a `T`.
@@ -28,6 +27,7 @@ pub struct Reply<T> {
 pub type ReplyEmpty = Reply<()>;
 pub type ReplyEntry = Reply<Entry>;
 pub type ReplyAttr = Reply<(Attr, Duration)>;
+pub type ReplyStatx = Reply<Statx>;
 pub type ReplyOpen = Reply<Opened>;
 pub type ReplyCreate = Reply<(Entry, Opened)>;
 pub type ReplyWrite = Reply<u32>;
@@ -93,6 +93,12 @@ impl Answer for Entry {
 impl Answer for (Attr, Duration) {
     fn with_bytes(self, send: impl FnOnce(&[u8])) {
         send(self.0.reply(self.1).as_bytes());
+    }
+}
+
+impl Answer for Statx {
+    fn with_bytes(self, send: impl FnOnce(&[u8])) {
+        send(self.wire().as_bytes());
     }
 }
 
@@ -225,6 +231,3 @@ impl<T> Drop for Reply<T> {
         }
     }
 }
-
-/// A small reply on its way: as large as the largest of a fixed size.
-pub(crate) type Small = SmallVec<[u8; size_of::<CreateOut>()]>;

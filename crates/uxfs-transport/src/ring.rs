@@ -7,8 +7,7 @@
 //!
 //! 1. A queue has a fixed number of entries. A request occupies an entry until it is answered;
 //!    further requests wait in the kernel.
-//! 2. Only the worker touches its ring. Replies of other threads are left with the queue; an event
-//!    wakes the worker if it sleeps, once for all that are left meanwhile.
+//! 2. Only the worker touches its ring. Replies are left with its queue ([`crate::queue`]).
 //! 3. The memory of an entry is written by the kernel before a request is seen here, and read by
 //!    the kernel after its reply is submitted, never in between.
 //! 4. A reply of any length is written to the memory of its entry, unless the request's own
@@ -17,12 +16,9 @@
 //! Notifications, interrupts and forgotten inodes stay with the device.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-use rustix::event::{EventfdFlags, eventfd};
 use zerocopy::IntoBytes;
 
 use crate::Errno;
@@ -30,8 +26,9 @@ use crate::abi::{InHeader, fixed_len};
 use crate::device::Device;
 use crate::dispatch;
 use crate::filesystem::Filesystem;
-use crate::outlet::{Outlet, header};
-use crate::reply::Small;
+use crate::head::header;
+use crate::outlet::Outlet;
+use crate::queue::{Content, Queue, Ready, RingOutlet};
 use crate::request::Args;
 use crate::sys::{self, EntryMemory, Ring};
 
@@ -40,81 +37,6 @@ const EVENT: u64 = u64::MAX;
 const ENOTCONN: i32 = 107;
 const ECONNABORTED: i32 = 103;
 const ECANCELED: i32 = 125;
-
-/// The replies of a queue that wait to be submitted.
-struct Queue {
-    replies: Mutex<Vec<Ready>>,
-    /// The worker waits, or is about to, and must be woken for a reply.
-    sleeps: AtomicBool,
-    event: OwnedFd,
-}
-
-/// A reply to be submitted.
-struct Ready {
-    entry: usize,
-    unique: u64,
-    result: Result<(), Errno>,
-    content: Content,
-}
-
-enum Content {
-    Copied(Small),
-    /// The entry's own memory, and how many bytes of it.
-    InPlace(Box<[u8]>, usize),
-}
-
-/// Where the reply to one request goes.
-pub(crate) struct RingOutlet {
-    queue: Arc<Queue>,
-    entry: usize,
-    unique: u64,
-    payload: Option<Box<[u8]>>,
-}
-
-impl RingOutlet {
-    pub(crate) fn send(mut self, result: Result<(), Errno>, body: &[&[u8]]) {
-        let content = match self.payload.take() {
-            None => {
-                let mut copied = Small::new();
-                body.iter().for_each(|part| copied.extend_from_slice(part));
-                Content::Copied(copied)
-            }
-            Some(mut payload) => {
-                let mut len = 0;
-                for part in body {
-                    let part = &part[..part.len().min(payload.len() - len)];
-                    payload[len..len + part.len()].copy_from_slice(part);
-                    len += part.len();
-                }
-                Content::InPlace(payload, len)
-            }
-        };
-        self.leave(result, content);
-    }
-
-    pub(crate) fn fill(
-        mut self,
-        limit: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
-    ) {
-        let Some(mut payload) = self.payload.take() else { return self.send(Err(Errno::IO), &[]) };
-        let limit = limit.min(payload.len());
-        let (result, len) = match fill(&mut payload[..limit]) {
-            Ok(len) => (Ok(()), len.min(limit)),
-            Err(error) => (Err(error), 0),
-        };
-        self.leave(result, Content::InPlace(payload, len));
-    }
-
-    fn leave(self, result: Result<(), Errno>, content: Content) {
-        let ready = Ready { entry: self.entry, unique: self.unique, result, content };
-        self.queue.replies.lock().push(ready);
-        if self.queue.sleeps.swap(false, Ordering::SeqCst) {
-            // It fails only if the counter is full, and then the event is set.
-            let _ = rustix::io::write(&self.queue.event, 1_u64.as_bytes());
-        }
-    }
-}
 
 /// Can rings be made here? Containers often forbid it.
 pub(crate) fn is_possible() -> bool {
@@ -144,15 +66,10 @@ impl Worker {
         depth: usize,
         payload_size: usize,
     ) -> io::Result<Self> {
-        let queue = Queue {
-            replies: Mutex::default(),
-            sleeps: AtomicBool::new(false),
-            event: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
-        };
         let mut worker = Self {
             ring: new_ring(depth + 1)?,
             entries: (0..depth).map(|_| EntryMemory::new(payload_size)).collect(),
-            queue: Arc::new(queue),
+            queue: Arc::new(Queue::new()?),
             number,
             device,
         };
@@ -160,7 +77,7 @@ impl Worker {
         for (index, entry) in (0..).zip(entries.iter()) {
             sys::push_register(ring, device.as_fd(), number, (index, entry))?;
         }
-        sys::push_poll(ring, queue.event.as_fd(), EVENT)?;
+        sys::push_poll(ring, queue.event(), EVENT)?;
         Ok(worker)
     }
 
@@ -169,13 +86,11 @@ impl Worker {
         let mut completions = Vec::with_capacity(self.entries.len() + 1);
         let mut replies = Vec::with_capacity(self.entries.len());
         loop {
-            std::mem::swap(&mut *self.queue.replies.lock(), &mut replies);
+            self.queue.take(&mut replies);
             for ready in replies.drain(..) {
                 self.commit(ready)?;
             }
-            self.queue.sleeps.store(true, Ordering::SeqCst);
-            if !self.queue.replies.lock().is_empty() {
-                self.queue.sleeps.store(false, Ordering::SeqCst);
+            if !self.queue.sleep() {
                 continue;
             }
             match self.ring.submit_and_wait(1) {
@@ -183,16 +98,14 @@ impl Worker {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
-            self.queue.sleeps.store(false, Ordering::SeqCst);
+            self.queue.wake_up();
             let done = self.ring.completion().map(|entry| (entry.user_data(), entry.result()));
             completions.extend(done);
             for (number, result) in completions.drain(..) {
                 match (usize::try_from(number), result) {
                     _ if number == EVENT => {
-                        let mut count = [0; 8];
-                        // It was read already if the poll ended for another reason.
-                        let _ = rustix::io::read(&self.queue.event, &mut count);
-                        sys::push_poll(&mut self.ring, self.queue.event.as_fd(), EVENT)?;
+                        self.queue.clear_event();
+                        sys::push_poll(&mut self.ring, self.queue.event(), EVENT)?;
                     }
                     (_, error) if [ENOTCONN, ECONNABORTED, ECANCELED].contains(&-error) => {
                         return Ok(());
@@ -211,7 +124,7 @@ impl Worker {
         let direct = dispatch::answers_with_content(head.opcode);
         let payload = if direct { memory.payload.take() } else { None };
         let unique = head.unique;
-        let outlet = RingOutlet { queue: Arc::clone(&self.queue), entry, unique, payload };
+        let outlet = RingOutlet::new(Arc::clone(&self.queue), entry, unique, payload);
         let len = memory.header.payload_size as usize;
         let rest = memory.payload.as_deref().and_then(|payload| payload.get(..len));
         let fixed = fixed_len(head.opcode).unwrap_or(0);

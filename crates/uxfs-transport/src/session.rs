@@ -16,14 +16,13 @@ use std::thread::JoinHandle;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::abi::{Capabilities, InHeader, InitIn, InitOut, MAJOR, MINOR_OLDEST, fixed_len, op};
+use crate::abi::{Capabilities, InHeader, InitIn, InitOut, MAJOR, MINOR_OLDEST, op};
 use crate::device::{Device, Notifier};
 use crate::dispatch;
 use crate::filesystem::Filesystem;
 use crate::mount::{self, MountOptions};
 use crate::negotiation::Negotiation;
 use crate::outlet::Outlet;
-use crate::request::Args;
 use crate::ring::{self, Worker};
 use crate::{Errno, sys};
 
@@ -168,20 +167,8 @@ fn ring_depth(processors: u16) -> usize {
 fn read_requests(server: &impl Filesystem, device: &Arc<Device>, size: usize) -> io::Result<()> {
     let mut buffer = vec![0; size];
     while let Some(message) = device.next(&mut buffer)? {
-        let Ok((head, body)) = InHeader::read_from_prefix(message) else { continue };
-        let args = fixed_len(head.opcode).ok_or(Errno::NOSYS);
-        let args = args.and_then(|fixed| Args::split(body, fixed));
-        if dispatch::is_silent(head.opcode) {
-            if let Ok(args) = args {
-                dispatch::run_silent(server, &head, &args);
-            }
-            continue;
-        }
-        let outlet = Outlet::Device { device: Arc::clone(device), unique: head.unique };
-        match args {
-            Ok(args) => dispatch::run(server, &head, args, outlet),
-            Err(error) => outlet.send(Err(error), &[]),
-        }
+        let outlet = |unique| Outlet::Device { device: Arc::clone(device), unique };
+        dispatch::run_message(server, message, outlet);
     }
     Ok(())
 }

@@ -7,7 +7,7 @@
 use uxfs_core::{Error, Fs, NewInode, Result, SetAttr, XattrMode};
 use uxfs_format::Ino;
 use uxfs_format::acl::Acl;
-use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT};
+use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
 /// Set-user-ID.
 pub const S_ISUID: u16 = 0o4000;
@@ -88,6 +88,23 @@ impl Creator {
         let ino = fs.create(parent, name, &plan.new)?;
         plan.finish(fs, ino)?;
         Ok(ino)
+    }
+
+    /// Creates a regular file without a name, like open(2) with `O_TMPFILE`. It has one open
+    /// reference, as [`Fs::tmpfile`] says.
+    ///
+    /// # Errors
+    /// The errors of [`Fs::tmpfile`].
+    pub fn tmpfile(&self, fs: &Fs, parent: Ino, permissions: u16) -> Result<Ino> {
+        let plan = self.plan(fs, parent, S_IFREG | permissions)?;
+        let ino = fs.tmpfile(parent, &plan.new)?;
+        match plan.finish(fs, ino) {
+            Ok(()) => Ok(ino),
+            Err(error) => {
+                fs.release(ino, 1)?;
+                Err(error)
+            }
+        }
     }
 
     /// Creates a symbolic link, like symlink(2).

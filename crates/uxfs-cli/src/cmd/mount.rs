@@ -21,7 +21,7 @@ use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
 use uxfs::{Devices, Fs, volume};
 use uxfs_fuse::record::ImageId;
-use uxfs_fuse::{Trimming, is_disconnected, mounts};
+use uxfs_fuse::{Trimming, mounts, server_has_died};
 
 use crate::cli::OPTIONS_ID;
 use crate::cmd::remount;
@@ -44,8 +44,8 @@ use crate::session::{Failure, Result, Session};
 ///
 /// `uxfs mount -o remount,OPTIONS DIR`, or mount(8), changes the options of a mount: ro and rw (root),
 /// commit=, dirty_*=, cache_bytes=, discard, sync (nosync turns it off), the access times and how fsyncs
-/// share flushes. threads=, strict_open, allow_other, fuseblk and awake cannot change. Changing to ro
-/// fails while a file is open for writing.
+/// share flushes. threads=, strict_open, allow_other, fuseblk, io_uring and awake cannot change. Changing
+/// to ro fails while a file is open for writing.
 ///
 /// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
 /// nodiratime, lazytime, discard, nodiscard, delaylog, nodelaylog, logbufs=2..8, logbsize=16k..256k,
@@ -53,7 +53,7 @@ use crate::session::{Failure, Result, Session};
 /// allow_other, default_permissions (always on). Other options of XFS, such as sunit=, allocsize= or
 /// uquota, are refused with the reason. uxfs' own: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
 /// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open, fuseblk,
-/// awake, noawake, fsync_policy=, flush_elision=.
+/// io_uring, noio_uring, awake, noawake, fsync_policy=, flush_elision=.
 ///
 /// Callers that call fsync at the same time share flushes. fsync_policy= chooses how: auto (measures the
 /// disk and the callers, and waits while that pays; the default), greedy, gather, gather:EIGHTHS,
@@ -66,12 +66,14 @@ use crate::session::{Failure, Result, Session};
 /// effect: do not rely on them. `uxfs sync DIR`, or an fsync of the mounted root directory as in
 /// coreutils' `sync DIR`, writes everything to stable storage. With -o fuseblk, for root on Linux 6.18 or
 /// later, sync(2) and syncfs(2) reach the server, and umount(8) returns only when everything is written.
-/// Such a mount has the kernel's type fuseblk.uxfs and a loop device as its source, and costs two more
-/// thread switches per request (docs/MOUNT.md). Without any sync, the server writes data after 3 to 4
+/// Such a mount has the kernel's type fuseblk.uxfs and a loop device as its source. Without any sync, the server writes data after 3 to 4
 /// seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and logs a metadata change
 /// within 1 second (commit).
 ///
-/// Speed: with -o awake the idle processors of the whole machine do not halt while there are more than two
+/// Speed: requests come over io_uring where the kernel has it (Linux 6.14 or later), root has switched it on
+/// (echo Y >/sys/module/fuse/parameters/enable_uring) and io_uring is allowed; otherwise over /dev/fuse.
+/// With -o io_uring the mount fails where it is not possible, with -o noio_uring it is never used. `uxfs
+/// status` shows the way, and why it is not io_uring. With -o awake the idle processors of the whole machine do not halt while there are more than two
 /// requests per millisecond. This shortens each call: on a virtual machine with a single caller, calls are
 /// two to three times as fast. Meanwhile the processors use more power, and a virtual machine's host sees
 /// them as busy. The option needs write access to /dev/cpu_dma_latency, which root has; the mount fails
@@ -88,11 +90,10 @@ use crate::session::{Failure, Result, Session};
 ///
 /// Not available through FUSE: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks
 /// through copy_file_range, and `uxfs cp --reflink=always` always shares them), collapse and insert range
-/// (EOPNOTSUPP), O_TMPFILE (EOPNOTSUPP), birth times (statx omits them), FIEMAP (EOPNOTSUPP), quotas. For
-/// ranges and birth times, use `uxfs fallocate` and `uxfs stat` on the unmounted image. Without strict_open,
+/// (EOPNOTSUPP), FIEMAP (EOPNOTSUPP), quotas. For ranges, use `uxfs fallocate` on the unmounted image.
+/// Without strict_open,
 /// protected files (chattr +i, +a) fail on write and truncate, not on open. Reads from the page cache do not
-/// update the access time. O_DIRECT needs no alignment. sync_file_range has no effect. FUSE over io_uring is
-/// not used, because the FUSE library does not support it.
+/// update the access time. O_DIRECT needs no alignment. sync_file_range has no effect.
 ///
 /// `uxfs status` and `uxfs stats --watch` show the activity of a mount. fstrim(8), run by root or the
 /// mount's owner, returns free space to the host. On a terminal, the command reports a recovery that takes
@@ -219,7 +220,7 @@ fn in_background(options: &Options, dir: &Path, session: &Session, images: &Imag
         return Ok(());
     };
     if let Ok(Some(mount)) = mounts::on(dir)
-        && std::fs::metadata(&mount.dir).is_err_and(|error| is_disconnected(&error))
+        && server_has_died(&mount.dir)
     {
         // Remove the dead mount if possible.
         let _ = mounts::unmount(&mount.dir, true);
@@ -439,7 +440,7 @@ fn is_write_protected(error: &std::io::Error) -> bool {
 
 /// Unmounts the mount of a server that was killed: such a mount answers no requests.
 fn remove_dead_mount(dir: &Path, say: &dyn Fn(&str)) -> Result<()> {
-    if std::fs::metadata(dir).is_err_and(|error| is_disconnected(&error)) {
+    if server_has_died(dir) {
         say(&format!("{}: unmounting a mount whose server has died", dir.display()));
         let dir = std::path::absolute(dir).map_err(|error| Failure::host(dir, &error))?;
         mounts::unmount(&dir, true).map_err(|error| Failure::host(&dir, &error))?;

@@ -80,7 +80,16 @@ pub(super) fn run(dir: &Path, words: &str, helper: bool) -> Result<()> {
 
 /// Removes options that cannot change. The mount itself compares them with its current options.
 fn without_fixed(words: &str) -> String {
-    let fixed = ["threads", "strict_open", "allow_other", "fuseblk", "awake", "noawake"];
+    let fixed = [
+        "threads",
+        "strict_open",
+        "allow_other",
+        "fuseblk",
+        "io_uring",
+        "noio_uring",
+        "awake",
+        "noawake",
+    ];
     let name = |word: &str| word.split('=').next().unwrap_or_default().to_owned();
     let rest = words.split(',').filter(|word| !fixed.contains(&&*name(word)));
     rest.collect::<Vec<_>>().join(",")

@@ -82,9 +82,7 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
         && !matches!(error.kind(), std::io::ErrorKind::PermissionDenied)
     {
         // The server can die during the sync.
-        return match is_disconnected(&error)
-            || error.kind() == std::io::ErrorKind::ConnectionAborted
-        {
+        return match is_disconnected(&error) {
             true => unmount_dead(dir, &mount),
             false => Err(not_written(dir, &mount, &error)),
         };

@@ -171,7 +171,7 @@ impl Build<'_> {
         let ino = fs.create_unlinked(parent, name, self.new, self.target)?;
         let named = self.attrs.set_apart(fs, ino).and_then(|()| {
             fs.retry_enospc(|| {
-                let (tx, slot) = fs.begin_link(parent, name, ino, self.data)?;
+                let (tx, slot) = fs.begin_link(parent, name, ino, self.data, |_, _| Ok(()))?;
                 self.finish(fs, tx, slot, write_data)
             })
         });

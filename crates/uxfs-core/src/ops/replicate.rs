@@ -91,7 +91,7 @@ impl Fs {
         let in_steps = || {
             let ino = self.create_unlinked(parent, name, &new, target.as_deref())?;
             let named = attrs.set_apart(self, ino).and_then(|()| {
-                let (tx, slot) = self.begin_link(parent, name, ino, data)?;
+                let (tx, slot) = self.begin_link(parent, name, ino, data, |_, _| Ok(()))?;
                 self.finish_replica(tx, slot, source, &original, &extents)
             });
             named.inspect_err(|_| self.abandon(ino))

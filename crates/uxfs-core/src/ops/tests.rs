@@ -212,3 +212,58 @@ fn replicas_keep_thousands_of_attributes() {
     to.close().unwrap();
     new.judge("the copy");
 }
+
+/// After a power cut at any point, a file that was made without a name has its name and its content,
+/// or is gone.
+#[test]
+fn a_file_without_a_name_gets_one_or_is_freed() {
+    let mut rng = Rng::new(12);
+    let (mut named, mut freed) = (0, 0);
+    for round in 0..16 {
+        let volume = Volume::new(320, &["-m", "rmapbt=1"]);
+        let (dev, fs) = volume.open(true);
+        let root = fs.root();
+        let writes = rng.below(40);
+        dev.add(Rule::on(Op::CHANGES).after(writes).fail(ETIMEDOUT));
+        let done = (|| -> crate::Result<()> {
+            for name in [&b"one"[..], b"two"] {
+                let ino = fs.tmpfile(root, &NewInode::file(0o640))?;
+                assert_eq!((fs.stat(ino)?.nlink, fs.unlinked()), (0, 1));
+                fs.write_at(ino, 0, name)?;
+                fs.fsync(ino)?;
+                assert!(matches!(fs.link(ino, root, name), Err(Error::NotFound)));
+                fs.link_unlinked(ino, root, name)?;
+                assert_eq!((fs.stat(ino)?.nlink, fs.unlinked()), (1, 0));
+                assert!(matches!(fs.link_unlinked(ino, root, b"x"), Err(Error::NotFound)));
+                fs.release(ino, 1)?;
+                // Never named: its last reference frees it.
+                let ino = fs.tmpfile(root, &NewInode::file(0o640))?;
+                fs.write_at(ino, 0, &[7; 100_000])?;
+                fs.release(ino, 1)?;
+                assert!(fs.stat(ino).is_err() && fs.unlinked() == 0);
+            }
+            // Recovery frees this one.
+            fs.tmpfile(root, &NewInode::file(0o640)).map(drop)
+        })();
+        drop(fs);
+        drop(dev);
+        let at = format!("round {round}, after {writes} writes: {done:?}");
+        let (_dev, fs) = volume.open(true);
+        for name in [&b"one"[..], b"two"] {
+            let mut content = [0; 8];
+            match fs.lookup(root, name) {
+                Ok(ino) => {
+                    let len = fs.read_at(ino, 0, &mut content).unwrap();
+                    assert_eq!(&content[..len], name, "{at}");
+                    named += 1;
+                }
+                Err(Error::NotFound) => freed += 1,
+                Err(other) => panic!("{at}: {other}"),
+            }
+        }
+        fs.close().unwrap();
+        drop(_dev);
+        volume.judge(&at);
+    }
+    assert!(named > 3 && freed > 3, "{named} named, {freed} freed");
+}

@@ -30,13 +30,13 @@ use uxfs::format::Ino;
 use uxfs::posix::Creator;
 use uxfs::{Fs, SyncKind};
 use uxfs_transport::{
-    Answer, Attr, Bytes, CopyRange, Errno, Fallocate, Filesystem, Handle, Ioctl, Listing,
-    Negotiation, Node, Offset, Opened, OpenedFlags, Read, Reply, ReplyAttr, ReplyCreate,
-    ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, ReplyXattr,
-    Request, SetAttr, Statfs, Write,
+    Answer, Bytes, CopyRange, Errno, Fallocate, Filesystem, Handle, Ioctl, Listing, Negotiation,
+    Node, Offset, Opened, OpenedFlags, Read, Reply, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry,
+    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request,
+    SetAttr, Statfs, Statx, Write,
 };
 
-use crate::attr::{attr_of, ino_of};
+use crate::attr::{attr_of, ino_of, statx_of};
 use crate::control::{self, Control};
 use crate::current_options::CurrentOptions;
 use crate::durability::{Caller, Scope, Waiter};
@@ -65,14 +65,14 @@ pub(crate) struct Server {
     cached: Cached,
     /// The last attributes of the root. A volume that has stopped still needs a root, so that its
     /// state can be asked for.
-    root: Mutex<Option<Attr>>,
+    root: Mutex<Option<Statx>>,
 }
 
 impl Server {
     pub(crate) fn new(volume: Arc<Volume>, options: Options) -> Self {
         let current = volume.current_options();
         let control = Control::new(Arc::clone(&current), volume.is_kept_awake());
-        let root = Mutex::new(volume.root_attr());
+        let root = Mutex::new(volume.root_stat());
         let cached = Cached::default();
         Self {
             volume,
@@ -149,6 +149,24 @@ impl Server {
         }
     }
 
+    fn stat(&self, node: Node) -> Result<Statx> {
+        let found = self.volume.with(|fs| Ok(statx_of(fs, &fs.stat(ino_of(fs, node))?)));
+        if node != Node::ROOT {
+            return found;
+        }
+        let mut root = self.root.lock();
+        match (found, *root) {
+            (Ok(found), _) => {
+                *root = Some(found);
+                Ok(found)
+            }
+            (Err(_), Some(last)) if self.volume.is_stopped() => {
+                Ok(Statx { ttl: Duration::ZERO, ..last })
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
     /// Makes everything durable.
     fn sync(&self, req: &Request, reply: ReplyEmpty) {
         let waiter = Waiter::new(Caller::of(req), move |done| reply.send(done));
@@ -185,21 +203,11 @@ impl Filesystem for Server {
     }
 
     fn getattr(&self, _: &Request, node: Node, reply: ReplyAttr) {
-        let attr = self.volume.with(|fs| Ok(attr_of(fs, &fs.stat(ino_of(fs, node))?)));
-        if node != Node::ROOT {
-            return reply.send(attr.map(|attr| (attr, TTL)));
-        }
-        let mut root = self.root.lock();
-        match (attr, *root) {
-            (Ok(attr), _) => {
-                *root = Some(attr);
-                reply.send(Ok((attr, TTL)));
-            }
-            (Err(_), Some(attr)) if self.volume.is_stopped() => {
-                reply.send(Ok((attr, Duration::ZERO)));
-            }
-            (Err(error), _) => reply.error(error),
-        }
+        reply.send(self.stat(node).map(|found| (found.attr, found.ttl)));
+    }
+
+    fn statx(&self, _: &Request, node: Node, reply: ReplyStatx) {
+        reply.send(self.stat(node));
     }
 
     fn setattr(&self, req: &Request, node: Node, to: &SetAttr, reply: ReplyAttr) {
@@ -295,8 +303,12 @@ impl Filesystem for Server {
 
     fn link(&self, req: &Request, node: Node, (parent, name): (Node, &[u8]), reply: ReplyEntry) {
         let linked = self.volume.with(|fs| {
-            let ino = ino_of(fs, node);
-            fs.link(ino, ino_of(fs, parent), name)?;
+            let (ino, parent) = (ino_of(fs, node), ino_of(fs, parent));
+            match fs.stat(ino)?.nlink {
+                // The kernel allows it for a file that was made without a name.
+                0 => fs.link_unlinked(ino, parent, name)?,
+                _ => fs.link(ino, parent, name)?,
+            }
             entries::known(fs, ino)
         });
         self.reply_to_change(req, linked.map(entries::sent), reply);
@@ -339,6 +351,21 @@ impl Filesystem for Server {
             let made = entries::create(fs, &creator, parent, &new)?;
             let handle = self.handles.open(fs.error_cursor(Ino(made.0.ino)));
             Ok((entries::sent(made), Opened { handle, flags: OPENED }))
+        });
+        self.reply_to_change(req, made, reply);
+    }
+
+    fn tmpfile(&self, req: &Request, parent: Node, (mode, umask): (u32, u32), reply: ReplyCreate) {
+        let creator = creator(req, umask);
+        let made = self.volume.with(|fs| {
+            let ino = creator.tmpfile(fs, ino_of(fs, parent), mode16(mode) & 0o7777)?;
+            let stat = fs.stat(ino)?;
+            let handle = match self.options.strict_open {
+                true => self.handles.open(fs.error_cursor(ino)),
+                false => Handle(0),
+            };
+            let entry = entries::sent((attr_of(fs, &stat), stat.generation));
+            Ok((entry, Opened { handle, flags: OPENED }))
         });
         self.reply_to_change(req, made, reply);
     }

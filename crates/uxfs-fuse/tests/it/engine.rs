@@ -283,7 +283,7 @@ fn with_discard_free_space_is_trimmed_without_fstrim() {
 #[test]
 fn each_kind_of_sync_survives_a_kill() {
     let image = Image::new(SIZE, &[]);
-    let mut server = serve(&image);
+    let mut server = serve(&image, "");
     let dir = image.mount_point();
     const O_DSYNC: i32 = 0o10000;
     const O_SYNC: i32 = 0o4010000;

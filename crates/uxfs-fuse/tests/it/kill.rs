@@ -12,7 +12,7 @@ use uxfs_fuse::{Options, mount, mounts};
 use uxfs_oracle::Rng;
 
 use crate::clients::{Client, KINDS, check};
-use crate::rig::{Image, Ours, Volume};
+use crate::rig::{Image, Ours, Volume, transport};
 
 /// Environment variable for the process that serves a mount: image and directory.
 const SERVE: &str = "UXFS_TEST_SERVE";
@@ -32,10 +32,11 @@ fn serves_until_it_is_killed() {
     mounted.wait().unwrap();
 }
 
-pub(crate) fn serve(image: &Image) -> Child {
+pub(crate) fn serve(image: &Image, options: &str) -> Child {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "kill::serves_until_it_is_killed", "--nocapture"])
         .env(SERVE, image.path().parent().unwrap())
+        .env(OPTIONS, options)
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
@@ -83,7 +84,7 @@ fn synced_files_survive_a_killed_server() {
     let mut image = Image::new(320 << 20, &[]);
     for round in 0..3 {
         let seed = 500 + round;
-        let mut server = serve(&image);
+        let mut server = serve(&image, transport(round));
         let dir = image.mount_point().join(format!("round{round}"));
         std::fs::create_dir(&dir).unwrap();
         let sure = work(&dir, &mut Rng::new(seed));
@@ -108,7 +109,7 @@ fn synced_files_survive_a_killed_server() {
 fn programs_lose_nothing_to_a_killed_server() {
     let mut image = Image::new(512 << 20, &[]);
     for round in 0..3 {
-        let mut server = serve(&image);
+        let mut server = serve(&image, transport(round as u64));
         let dir = image.mount_point().join(format!("programs{round}"));
         std::fs::create_dir(&dir).unwrap();
         let durable: Arc<Mutex<BTreeMap<&str, usize>>> = Arc::default();

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::Command;
 
-use crate::rig::{Ours, Theirs, Volume};
+use crate::rig::{Ours, Theirs, Volume, transports};
 
 const SIZE: u64 = 320 << 20;
 
@@ -64,31 +64,40 @@ struct Findings {
 }
 
 impl Findings {
-    /// Runs topics on both, each time on one volume, with `options`; ours gets `ours_too` as well.
+    /// Runs topics on both, each time on one volume, with `options`; ours gets `ours_too` as well,
+    /// and runs them once for each way in which requests come.
     fn compare(&mut self, options: &str, ours_too: &str, topics: &[&str]) {
-        let ours: Box<dyn Volume> = Box::new(Ours::new(SIZE, &format!("{options},{ours_too}")));
         let theirs: Box<dyn Volume> = Box::new(Theirs::new(SIZE, options));
+        let expected: Vec<_> = topics.iter().map(|topic| transcript(topic, &*theirs)).collect();
+        theirs.end();
+        for way in transports() {
+            let ours_too = format!("{options},{ours_too},{way}");
+            self.compare_with(&expected, &ours_too, topics);
+        }
+    }
+
+    fn compare_with(&mut self, expected: &[Vec<String>], ours_too: &str, topics: &[&str]) {
+        let ours: Box<dyn Volume> = Box::new(Ours::new(SIZE, ours_too));
         let listed = documented();
-        for topic in topics {
+        for (topic, there) in topics.iter().zip(expected) {
             self.topics.insert((*topic).to_owned());
-            let (here, there) = (transcript(topic, &*ours), transcript(topic, &*theirs));
+            let here = transcript(topic, &*ours);
             assert!(there.len() > 3, "{topic}: {there:?}");
-            for (mine, kernel) in here.iter().zip(&there).filter(|(mine, kernel)| mine != kernel) {
+            for (mine, kernel) in here.iter().zip(there).filter(|(mine, kernel)| mine != kernel) {
                 let known = |d: &&Difference| d.topic == *topic && kernel.starts_with(&d.line);
                 match listed.iter().find(known) {
                     Some(known) => {
                         self.met.insert(known.clone());
                     }
-                    None => self.differs(topic, options, mine, kernel),
+                    None => self.differs(topic, ours_too, mine, kernel),
                 }
             }
             if here.len() != there.len() {
-                let [mine, kernel] = [here, there].map(|lines| format!("{} lines", lines.len()));
-                self.differs(topic, options, &mine, &kernel);
+                let [mine, kernel] = [&here, there].map(|lines| format!("{} lines", lines.len()));
+                self.differs(topic, ours_too, &mine, &kernel);
             }
         }
         ours.end();
-        theirs.end();
     }
 
     fn differs(&mut self, topic: &str, options: &str, mine: &str, kernel: &str) {

@@ -11,7 +11,7 @@ use uxfs_crash::{Cut, Mark, RecordDev, Recording, rng};
 use uxfs_fuse::{Mounted, Options, mount};
 
 use crate::clients::{Client, KINDS, check};
-use crate::rig::Image;
+use crate::rig::{Image, transport};
 
 const SIZE: u64 = 256 << 20;
 const SECTOR: usize = 512;
@@ -50,6 +50,8 @@ fn recorded(options: &str, fua: bool) -> Run {
     let dir = tempfile::tempdir().unwrap();
     let before = made();
     let dev = Arc::new(RecordDev::new(before.clone()).in_pieces().with_fua(fua));
+    // One of each kind comes over each way.
+    let options = &format!("{options},{}", transport(fua.into()));
     let volume = mounted(Arc::clone(&dev) as Arc<dyn BlockDev>, dir.path(), options);
     let durable: Arc<Mutex<Vec<(&str, usize)>>> = Arc::default();
     let clients: Vec<Client> = KINDS

@@ -6,7 +6,7 @@ use std::path::Path;
 use uxfs_oracle::ager::Ager;
 use uxfs_oracle::{Fields, lister};
 
-use crate::rig::{Image, Ours, Theirs, Volume};
+use crate::rig::{Image, Ours, Theirs, Volume, transport};
 
 const SIZE: u64 = 512 << 20;
 const OPS: u32 = 150;
@@ -22,6 +22,8 @@ fn setting(name: &str, default: u64) -> u64 {
 struct Pair {
     ours: Option<Box<Ours>>,
     theirs: Box<Theirs>,
+    /// The next mount's number, which chooses the way in which requests come.
+    mounts: u64,
     /// How to repeat a failure.
     name: String,
 }
@@ -29,8 +31,9 @@ struct Pair {
 impl Pair {
     fn new(seed: u64, mkfs: &[&str]) -> Self {
         Self {
-            ours: Some(Box::new(Ours::of(Image::new(SIZE, mkfs), ""))),
+            ours: Some(Box::new(Ours::of(Image::new(SIZE, mkfs), transport(seed)))),
             theirs: Box::new(Theirs::of(Image::new(SIZE, mkfs), "")),
+            mounts: seed + 1,
             name: format!("UXFS_SEED={seed}, mkfs.xfs {}", mkfs.join(" ")),
         }
     }
@@ -50,7 +53,8 @@ impl Pair {
     fn mount_again(&mut self) {
         let image = self.ours.take().unwrap().unmount();
         image.judge();
-        self.ours = Some(Box::new(Ours::of(image, "")));
+        self.ours = Some(Box::new(Ours::of(image, transport(self.mounts))));
+        self.mounts += 1;
     }
 
     fn end(mut self) {

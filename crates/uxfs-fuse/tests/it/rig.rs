@@ -10,6 +10,29 @@ use uxfs::disk::{FileDev, OpenMode};
 use uxfs_check::{CheckOptions, check};
 use uxfs_fuse::{Mounted, Options, mount};
 
+/// The options for each way in which requests come here: io_uring where the kernel has it, and the
+/// device.
+pub(crate) fn transports() -> &'static [&'static str] {
+    match std::fs::read_to_string("/sys/module/fuse/parameters/enable_uring") {
+        Err(_) => &["noio_uring"],
+        Ok(value) => {
+            assert_eq!(
+                value.trim(),
+                "Y",
+                "FUSE over io_uring is off: echo Y >/sys/module/fuse/parameters/enable_uring, as \
+                 ./test does"
+            );
+            &["io_uring", "noio_uring"]
+        }
+    }
+}
+
+/// The way of a number: they alternate.
+pub(crate) fn transport(number: u64) -> &'static str {
+    let ways = transports();
+    ways[usize::try_from(number).unwrap() % ways.len()]
+}
+
 /// An image made by mkfs.xfs, in a new directory.
 pub(crate) struct Image {
     dir: tempfile::TempDir,

@@ -44,9 +44,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("uxfs-capi", &["uxfs"]),
     ("uxfs-python", &["uxfs"]),
-    ("uxfs-fuse", &["uxfs", "uxfs-disk"]),
+    ("uxfs-transport", &[]),
+    ("uxfs-fuse", &["uxfs", "uxfs-disk", "uxfs-transport"]),
     ("uxfs-image", &["uxfs", "uxfs-host"]),
-    ("uxfs-bench", &["uxfs", "uxfs-fuse", "uxfs-testkit"]),
+    ("uxfs-bench", &["uxfs", "uxfs-fuse", "uxfs-testkit", "uxfs-transport"]),
     (
         "uxfs-crash",
         &["uxfs", "uxfs-check", "uxfs-disk", "uxfs-format", "uxfs-journal", "uxfs-testkit"],
