@@ -51,8 +51,12 @@ pub(super) fn known(fs: &Fs, ino: Ino) -> uxfs::Result<Entry> {
 pub(super) fn lookup(fs: &Fs, parent: Node, name: &[u8]) -> uxfs::Result<Option<Entry>> {
     let dir = ino_of(fs, parent);
     let found = match name {
-        // A file handle's inode, by its number alone.
-        b"." => Ok(dir),
+        // A file handle's inode, by its number alone. The kernel asks only for one that it does not
+        // have, so one without a name is about to be forgotten.
+        b"." => match fs.stat(dir)?.nlink {
+            0 => Err(Error::NotFound),
+            _ => Ok(dir),
+        },
         _ => fs.lookup(dir, name),
     };
     match found {
