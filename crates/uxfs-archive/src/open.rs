@@ -32,20 +32,16 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
     }
     let name = path.display().to_string();
     let failed = |error| ArchiveError::io(format!("opening {name}"), error);
-    let file = File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.is_dir() {
+    // Windows opens no directory as a file.
+    if std::fs::metadata(path).map_err(failed)?.is_dir() {
         return Ok(Box::new(DirSource::new(path, DirOptions::default())?));
     }
-    open_file(file, name)
+    open_file(File::open(path).map_err(failed)?, name)
 }
 
 /// Standard input, without Rust's buffer.
 pub(crate) fn stdin() -> Result<File, ArchiveError> {
-    #[cfg(unix)]
-    let owned = std::os::fd::AsFd::as_fd(&io::stdin()).try_clone_to_owned();
-    #[cfg(windows)]
-    let owned = std::os::windows::io::AsHandle::as_handle(&io::stdin()).try_clone_to_owned();
-    owned.map(File::from).map_err(|error| ArchiveError::io("opening standard input", error))
+    uxfs_host::stdin().map_err(|error| ArchiveError::io("opening standard input", error))
 }
 
 fn open_file(mut file: File, name: String) -> Result<Box<dyn Source>, ArchiveError> {

@@ -225,6 +225,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     if name.as_ref().is_some_and(|name| name == "mkfs.uxfs") {
         args.splice(..1, ["uxfs".into(), "mkfs".into()]);
     }
+    #[cfg(target_os = "linux")]
     if name.is_some_and(|name| name == "mount.fuse.uxfs") {
         match cmd::mount::helper_args(&args, rustix::process::geteuid().is_root()) {
             Some(line) => args = line,

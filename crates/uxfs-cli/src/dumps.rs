@@ -7,8 +7,6 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, IsTerminal, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use uxfs::disk::{FileDev, OpenMode};
@@ -56,7 +54,7 @@ pub(crate) fn write(
         if io::stdout().is_terminal() {
             return Err(Failure::bare("a dump is not for a terminal: give a file, or use a pipe"));
         }
-        File::from(io::stdout().as_fd().try_clone_to_owned()?)
+        uxfs_host::stdout()?
     } else {
         refuse_same(source, target)?;
         interrupt::watch("metadump", target).map_err(host)?;
@@ -125,13 +123,14 @@ pub(crate) fn restore(
 
 /// Opens a file or device that becomes a volume of `len` bytes. A file gets this length and is empty.
 pub(crate) fn open_target(path: &Path, len: u64) -> io::Result<FileDev> {
-    let device = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_block_device());
+    let device =
+        std::fs::metadata(path).is_ok_and(|meta| uxfs_host::is_block_device(meta.file_type()));
     FileDev::open(path, if device { OpenMode::Write } else { OpenMode::Create(len) })
 }
 
 /// Refuses to write to the file that is read.
 pub(crate) fn refuse_same(source: &Path, target: &Path) -> Result<()> {
-    let id = |path: &Path| std::fs::metadata(path).ok().map(|meta| (meta.dev(), meta.ino()));
+    let id = |path: &Path| Some(uxfs_host::id_of(path, &std::fs::metadata(path).ok()?));
     match (id(source), id(target)) {
         (Some(source), Some(to)) if source == to => {
             Err(Failure::new(target, "is the file that is read: give another target"))

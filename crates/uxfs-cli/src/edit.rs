@@ -1,22 +1,13 @@
 //! The user for whom images are edited: owner and umask of new files, and confirmation.
 
-use rustix::fs::Mode;
 use uxfs::posix::Creator;
+use uxfs_host::{User, umask};
 
 /// The user that runs the command. New files get this owner, group and umask.
 pub(crate) fn caller() -> Creator {
-    Creator {
-        uid: rustix::process::geteuid().as_raw(),
-        gid: rustix::process::getegid().as_raw(),
-        umask: umask(),
-    }
-}
-
-pub(crate) fn umask() -> u16 {
-    // The umask can be read only by setting it. No other thread creates files meanwhile.
-    let old = rustix::process::umask(Mode::empty());
-    rustix::process::umask(old);
-    u16::try_from(old.as_raw_mode() & 0o777).unwrap_or(0o022)
+    let User { uid, gid } = User::current();
+    // No other thread creates files meanwhile.
+    Creator { uid, gid, umask: umask() }
 }
 
 /// Asks on standard error. True if the answer on standard input begins with `y`.

@@ -7,9 +7,9 @@
 //! 3. Expansion opens the images and closes them again before the command runs.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use uxfs::Fs;
+use uxfs_host::{OsStrExt, OsStringExt};
 
 use crate::cmd::find;
 use crate::image::Images;

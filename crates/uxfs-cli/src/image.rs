@@ -6,8 +6,6 @@
 //!    holds all changes up to some moment, and no partial change.
 
 use std::cell::RefCell;
-use std::ffi::OsString;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -67,17 +65,21 @@ impl Images {
     }
 
     /// The external log device.
+    #[cfg(target_os = "linux")]
     pub(crate) fn logdev(&self) -> Option<&Path> {
         self.logdev.as_deref()
     }
 
     /// The realtime device.
+    #[cfg(target_os = "linux")]
     pub(crate) fn rtdev(&self) -> Option<&Path> {
         self.rtdev.as_deref()
     }
 
     /// The volume options as arguments for another process.
-    pub(crate) fn global_args(&self) -> Vec<OsString> {
+    #[cfg(target_os = "linux")]
+    pub(crate) fn global_args(&self) -> Vec<std::ffi::OsString> {
+        use std::ffi::OsString;
         let mut args = Vec::new();
         let mut push = |name: &str, value: Option<OsString>| {
             if let Some(value) = value {
@@ -115,7 +117,7 @@ impl Images {
     pub(crate) fn get(&self, path: &Path, write: bool) -> Result<Rc<Image>, Failure> {
         let host = |error: std::io::Error| Failure::host(path, &error);
         let meta = std::fs::metadata(path).map_err(host)?;
-        let id = (meta.dev(), meta.ino());
+        let id = uxfs_host::id_of(path, &meta);
         let mut open = self.open.borrow_mut();
         if let Some(image) = open.iter().find(|image| image.id == id) {
             if write && !image.write {

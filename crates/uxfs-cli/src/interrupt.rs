@@ -10,7 +10,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
 use uxfs::new_file;
 
 /// Makes SIGINT and SIGTERM end the process with a message about `image`, which `command` creates or
@@ -30,12 +29,37 @@ pub(crate) fn cancel(code: i32, words: String) -> io::Result<()> {
     })
 }
 
+#[cfg(unix)]
 fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
+    use signal_hook::iterator::Signals;
     let caught = [SIGINT, SIGTERM].into_iter().filter(|signal| !is_ignored(*signal));
     let mut signals = Signals::new(caught)?;
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         if let Some(signal) = signals.forever().next() {
             end(signal);
+        }
+    })?;
+    Ok(())
+}
+
+/// Windows has no thread that waits for signals, so one looks for them.
+#[cfg(not(unix))]
+fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+    let mut flags = Vec::new();
+    for signal in [SIGINT, SIGTERM] {
+        let flag = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal, Arc::clone(&flag))?;
+        flags.push((signal, flag));
+    }
+    std::thread::Builder::new().name("signals".into()).spawn(move || {
+        loop {
+            if let Some((signal, _)) = flags.iter().find(|(_, flag)| flag.load(Ordering::Relaxed)) {
+                return end(*signal);
+            }
+            std::thread::sleep(Duration::from_millis(100));
         }
     })?;
     Ok(())
@@ -63,6 +87,7 @@ fn end(command: &str, image: &Path, signal: i32) -> ! {
 }
 
 /// Does this process ignore the signal?
+#[cfg(unix)]
 fn is_ignored(signal: i32) -> bool {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

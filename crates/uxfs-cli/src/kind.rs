@@ -7,6 +7,13 @@ use std::io;
 
 use uxfs::Error;
 
+/// The host's error for too many symbolic links.
+#[cfg(unix)]
+const LOOP: i32 = rustix::io::Errno::LOOP.raw_os_error();
+/// ERROR_CANT_RESOLVE_FILENAME.
+#[cfg(not(unix))]
+const LOOP: i32 = 1921;
+
 /// The kind of a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -103,7 +110,7 @@ impl Kind {
     pub(crate) fn of_host(error: &io::Error) -> Self {
         use io::ErrorKind as Host;
         // `ErrorKind` has no stable variant for too many symbolic links.
-        if error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error()) {
+        if error.raw_os_error() == Some(LOOP) {
             return Self::Loop;
         }
         match error.kind() {
@@ -173,6 +180,8 @@ mod tests {
         assert_eq!(listed, known);
     }
 
+    // The errors are numbers of Unix.
+    #[cfg(unix)]
     #[test]
     fn volume_and_host_errors_have_the_same_kind() {
         use rustix::io::Errno;

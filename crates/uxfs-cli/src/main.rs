@@ -24,6 +24,7 @@ mod pattern;
 mod place;
 mod progress;
 mod quote;
+#[cfg(target_os = "linux")]
 mod readiness;
 mod remove;
 mod session;
@@ -33,9 +34,21 @@ mod users;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 fn main() -> ExitCode {
+    #[cfg(unix)]
+    set_limits();
+    let args: Vec<OsString> = std::env::args_os().collect();
+    ExitCode::from(match names::call(&args) {
+        Some(names::Ended::With(code)) => code,
+        Some(names::Ended::Uxfs(args)) => cli::run(args),
+        None => cli::run(args),
+    })
+}
+
+/// Sets what Unix limits.
+#[cfg(unix)]
+fn set_limits() {
     // A walk of a deep tree needs more descriptors than the default limit allows. If the limit
     // cannot be raised, only shallower trees can be walked.
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
@@ -43,11 +56,5 @@ fn main() -> ExitCode {
     let _ = rustix::process::setrlimit(rustix::process::Resource::Nofile, raised);
     // Catch SIGXFSZ, so that a write beyond the file size limit (ulimit -f) fails with an error. If
     // the signal cannot be caught, it ends the process.
-    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    let args: Vec<OsString> = std::env::args_os().collect();
-    ExitCode::from(match names::call(&args) {
-        Some(names::Ended::With(code)) => code,
-        Some(names::Ended::Uxfs(args)) => cli::run(args),
-        None => cli::run(args),
-    })
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, std::sync::Arc::default());
 }

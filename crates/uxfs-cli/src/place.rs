@@ -4,12 +4,13 @@
 //! `:/` that follows the path of an existing file or block device separates image and path. If no
 //! `:/` does, and the whole argument names no file of the host, the first `:/` separates them, so
 //! that a missing image is reported as such. To name a host path that would be parsed as an image,
-//! write it so that no file precedes its `:/`, as in `./dir/../a:/b`.
+//! write it so that no file precedes its `:/`, as in `./dir/../a:/b`. On Windows the colon of a drive
+//! separates nothing.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
+
+use uxfs_host::{OsStrExt, OsStringExt, os_str};
 
 /// A path on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,17 +32,21 @@ pub(crate) struct Inside {
 
 /// Is the path a regular file or a block device?
 fn is_image(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| meta.is_file() || meta.file_type().is_block_device())
+    std::fs::metadata(path)
+        .is_ok_and(|meta| meta.is_file() || uxfs_host::is_block_device(meta.file_type()))
 }
 
 impl Place {
     /// Parses an argument that is a path of the host or in an image.
     pub(crate) fn parse(arg: &OsStr) -> Self {
         let bytes = arg.as_bytes();
-        let mut splits = bytes.windows(2).enumerate().filter(|(_, w)| w == b":/").map(|(at, _)| at);
+        // On Windows `C:/` is a drive.
+        let from =
+            if cfg!(windows) && bytes.first().is_some_and(u8::is_ascii_alphabetic) { 2 } else { 0 };
+        let splits = bytes.windows(2).enumerate().skip(from).filter(|(_, w)| w == b":/");
+        let mut splits = splits.map(|(at, _)| at);
         let first = splits.clone().next();
-        let found =
-            splits.find(|at| *at > 0 && is_image(Path::new(OsStr::from_bytes(&bytes[..*at]))));
+        let found = splits.find(|at| *at > 0 && is_image(Path::new(&os_str(&bytes[..*at]))));
         let missing = first.filter(|at| *at > 0 && std::fs::symlink_metadata(arg).is_err());
         match found.or(missing) {
             Some(at) => Self::Image(Inside::split(bytes, at)),

@@ -10,7 +10,8 @@ use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
-use std::os::unix::ffi::OsStrExt;
+
+use uxfs_host::{OsStrExt, os_str};
 
 use crate::image::text_of;
 use crate::json;
@@ -40,7 +41,7 @@ impl Failure {
 
     /// A failure of a path given as bytes.
     pub(crate) fn at(place: &[u8], text: impl Into<String>) -> Self {
-        Self::new(OsStr::from_bytes(place), text)
+        Self::new(os_str(place), text)
     }
 
     /// A failure that concerns no path.

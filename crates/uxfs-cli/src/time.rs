@@ -1,7 +1,6 @@
 //! Parses and formats times as coreutils do, in the local time zone.
 
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use jiff::tz::TimeZone;
@@ -170,12 +169,9 @@ fn timestamp(moment: Moment) -> Timestamp {
 /// Access, modification and change time of a file of the host.
 pub(crate) fn of_host_file(path: &Path, follow: bool) -> io::Result<[Timestamp; 3]> {
     let meta = if follow { std::fs::metadata(path) } else { std::fs::symlink_metadata(path) }?;
-    let time = |sec, nsec: i64| Timestamp { sec, nsec: u32::try_from(nsec).unwrap_or(0) };
-    Ok([
-        time(meta.atime(), meta.atime_nsec()),
-        time(meta.mtime(), meta.mtime_nsec()),
-        time(meta.ctime(), meta.ctime_nsec()),
-    ])
+    let stat = uxfs_host::Stat::of(&meta);
+    let time = |(sec, nsec)| Timestamp { sec, nsec };
+    Ok([time(stat.atime), time(stat.mtime), time(stat.ctime.unwrap_or(stat.mtime))])
 }
 
 /// The value of the variable `SOURCE_DATE_EPOCH`, in seconds since 1970; see

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFDIR, S_IFLNK, S_IFMT};
 use uxfs::{Fs, Stat};
+use uxfs_host::os_str;
 
 use crate::image::{Image, Images};
 use crate::place::{Inside, trim};
@@ -50,10 +51,8 @@ pub(crate) fn find(images: &Images, place: &Inside, write: bool, follow: bool) -
 }
 
 pub(crate) fn at(place: &Inside, error: uxfs::Error) -> Failure {
-    Failure::volume(std::ffi::OsStr::from_bytes(&place.shown()), error)
+    Failure::volume(os_str(&place.shown()), error)
 }
-
-use std::os::unix::ffi::OsStrExt;
 
 /// A name in a directory, whether or not a file of that name exists.
 pub(crate) struct Slot {

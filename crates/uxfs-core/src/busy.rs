@@ -54,6 +54,7 @@ impl Busy {
 
     /// The number of busy blocks.
     #[cfg(test)]
+    #[cfg(unix)]
     pub(crate) fn blocks(&self) -> u64 {
         self.ranges.values().map(|range| u64::from(range.len)).sum()
     }

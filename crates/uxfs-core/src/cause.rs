@@ -97,7 +97,9 @@ impl Stop {
     }
 }
 
+// The errors are numbers of Linux.
 #[cfg(test)]
+#[cfg(target_os = "linux")]
 mod tests {
     use super::*;
 

@@ -58,7 +58,9 @@ mod rolled_inodes;
 mod sb;
 mod stats;
 pub mod symlink;
+// xfsprogs judges these tests, and it is not on other systems than Unix.
 #[cfg(test)]
+#[cfg(unix)]
 mod tests;
 mod tickets;
 pub mod tx;

@@ -12,8 +12,7 @@ use uxfs_format::btree::RmapOwner;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::{BufKind, Owner as BufOwner};
 use uxfs_format::{AgBlock, AgNo, Extent, FileBlock};
-use uxfs_oracle::Rng;
-use uxfs_testkit::{Answer, ETIMEDOUT, FaultDev, Op, Rule};
+use uxfs_testkit::{Answer, ETIMEDOUT, FaultDev, Op, Rng, Rule};
 
 use crate::alloc::{self, Owner, Want};
 use crate::buf::{Piece, Pieces};

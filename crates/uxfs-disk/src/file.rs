@@ -223,10 +223,6 @@ impl BlockDev for FileDev {
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -242,8 +238,14 @@ mod tests {
         assert!(FileDev::open(&path, OpenMode::Write).is_err());
     }
 
+    // Only children of Unix programs hold their parent's open files until exec.
+    #[cfg(unix)]
     #[test]
     fn a_closed_file_can_be_reopened_while_programs_are_started() {
+        use std::process::Command;
+        use std::sync::atomic::{AtomicBool, Ordering};
+        use std::time::Duration;
+
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.img");
         let over = AtomicBool::new(false);

@@ -145,6 +145,8 @@ mod tests {
         });
     }
 
+    // On Windows an open file keeps its name, so there is nothing to warn of.
+    #[cfg(unix)]
     #[test]
     fn a_deleted_file_works_with_a_warning() {
         let dir = tempfile::tempdir().unwrap();
@@ -158,6 +160,8 @@ mod tests {
         assert!(dev.warning().unwrap().contains("deleted"));
     }
 
+    // Other systems have no holes here.
+    #[cfg(target_os = "linux")]
     #[test]
     fn allocate_reserves_space_and_keeps_the_content() {
         let dir = tempfile::tempdir().unwrap();

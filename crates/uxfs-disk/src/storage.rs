@@ -82,7 +82,8 @@ fn what(kind: FileType) -> &'static str {
 }
 
 // What may block, and the flag against it, are of Unix.
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use std::os::unix::net::UnixListener;
 

@@ -1,4 +1,5 @@
-//! What the host's system gives: positioned I/O, names as bytes, metadata of files, holes, room.
+//! What the host's system gives: positioned I/O, names as bytes, metadata of files, holes, room,
+//! standard streams.
 //!
 //! The crates above use Linux' own calls only in modules that other systems leave out; everything
 //! that all systems need, and name differently, is here.
@@ -18,6 +19,7 @@ mod names;
 mod positioned;
 mod room;
 mod stat;
+mod streams;
 mod user;
 
 pub use durable::{sync, sync_dir};
@@ -25,5 +27,6 @@ pub use holes::{Next, next_data, next_hole};
 pub use names::{OsStrExt, OsStringExt, os_str, plain_name};
 pub use positioned::FileExt;
 pub use room::{free_room, will_need};
-pub use stat::{Stat, Type, id_of, is_block_device};
+pub use stat::{LEFT_OUT, Stat, Type, id_of, is_block_device};
+pub use streams::{stdin, stdout};
 pub use user::{User, umask};

@@ -8,6 +8,15 @@ use std::fs::{FileType, Metadata};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+/// What copies to this system leave out, if anything.
+pub const LEFT_OUT: Option<&str> = if cfg!(target_os = "linux") {
+    None
+} else if cfg!(unix) {
+    Some("extended attributes and holes are not written on this system")
+} else {
+    Some("owners, modes, extended attributes and holes are not written on this system")
+};
+
 /// Type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Type {

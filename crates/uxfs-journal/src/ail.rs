@@ -164,7 +164,7 @@ mod tests {
 
     #[test]
     fn ail_matches_a_model_and_stays_compact() {
-        let mut rng = uxfs_oracle::Rng::new(1);
+        let mut rng = uxfs_testkit::Rng::new(1);
         let mut next = |below: u64| rng.below(below);
         let (mut ail, mut model, mut position) =
             (Ail::<Item>::default(), BTreeMap::new(), LogPos(1000));

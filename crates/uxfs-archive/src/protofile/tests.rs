@@ -2,7 +2,7 @@
 
 use std::io::Cursor;
 
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 
 use super::ProtoOptions;
 use super::parser::{Node, Parser, Spec};

@@ -1,10 +1,10 @@
 //! `uxfs chattr`: changes flags and projects of files.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 
 use clap::Args;
 use uxfs::{Fs, Fsx, Stat, Xflags};
+use uxfs_host::os_str;
 
 use crate::flags;
 use crate::image::Images;
@@ -156,13 +156,13 @@ fn change(request: &Request, session: &Session, images: &Images, place: &Inside)
         Ok(if request.recursive { Next::Enter } else { Next::Skip })
     };
     let mut on_error = |path: &[u8], error| {
-        report(request, session, Err(Failure::volume(OsStr::from_bytes(path), error)));
+        report(request, session, Err(Failure::volume(os_str(path), error)));
     };
     tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }
 
 fn one(request: &Request, session: &Session, fs: &Fs, path: &[u8], stat: &Stat) -> Result<()> {
-    let failed = |error| Failure::volume(OsStr::from_bytes(path), error);
+    let failed = |error| Failure::volume(os_str(path), error);
     let old = fs.get_fsx(stat.ino).map_err(failed)?;
     let xflags = request.of(old.xflags);
     let new = Fsx { xflags, projid: request.project.unwrap_or(old.projid), ..old };

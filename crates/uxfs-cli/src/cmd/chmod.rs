@@ -1,12 +1,11 @@
 //! `uxfs chmod`: changes permissions.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 
 use clap::Args;
 use uxfs::posix;
+use uxfs_host::os_str;
 
-use crate::edit;
 use crate::image::Images;
 use crate::mode::{Change, letters};
 use crate::place::Inside;
@@ -40,7 +39,7 @@ pub(crate) struct Options {
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let change = Change::parse(&options.mode)
         .ok_or_else(|| Failure::bare(format!("invalid mode: '{}'", options.mode)))?;
-    let umask = edit::umask();
+    let umask = uxfs_host::umask();
     for file in &options.files {
         let place = Inside::parse(file);
         session.ok(change_one(options, session, images, &place, (&change, umask)));
@@ -64,14 +63,14 @@ fn change_one(
         let old = visited.stat.mode & 0o7777;
         let new = change.apply(visited.stat.mode, umask);
         if let Err(error) = posix::change_mode(visited.fs, visited.stat.ino, new) {
-            session.fail(Failure::volume(OsStr::from_bytes(visited.path), error));
+            session.fail(Failure::volume(os_str(visited.path), error));
         } else if options.verbose || options.changes && old != new {
             session.print(message(visited.path, visited.stat.mode, old, new))?;
         }
         Ok(if options.recursive { Next::Enter } else { Next::Skip })
     };
     let mut on_error = |path: &[u8], error| {
-        session.fail(Failure::volume(OsStr::from_bytes(path), error));
+        session.fail(Failure::volume(os_str(path), error));
     };
     tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }

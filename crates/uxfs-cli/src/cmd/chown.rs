@@ -1,10 +1,10 @@
 //! `uxfs chown`: changes owners and groups.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 
 use clap::Args;
 use uxfs::posix;
+use uxfs_host::os_str;
 
 use crate::image::Images;
 use crate::place::Inside;
@@ -60,7 +60,7 @@ fn change(
     let mut visit = |visited: tree::Visited<'_>| {
         let (fs, ino) = (visited.fs, visited.stat.ino);
         if let Err(error) = posix::change_owner(fs, ino, owner.0, owner.1) {
-            session.fail(Failure::volume(OsStr::from_bytes(visited.path), error));
+            session.fail(Failure::volume(os_str(visited.path), error));
         } else if options.verbose {
             let uid = owner.0.unwrap_or(visited.stat.uid);
             let gid = owner.1.unwrap_or(visited.stat.gid);
@@ -71,7 +71,7 @@ fn change(
         Ok(if options.recursive { Next::Enter } else { Next::Skip })
     };
     let mut on_error = |path: &[u8], error| {
-        session.fail(Failure::volume(OsStr::from_bytes(path), error));
+        session.fail(Failure::volume(os_str(path), error));
     };
     tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -12,6 +11,7 @@ use uxfs::copy::{
     HostSource, HostTarget, ImageSource, ImageTarget, Preserve, Reflink, StreamSource, TargetTree,
     copy_to_writer,
 };
+use uxfs_host::{OsStrExt, OsStringExt};
 
 use uxfs::labels::FileContexts;
 
@@ -158,7 +158,7 @@ impl Options {
             "never" => Reflink::Never,
             _ => Reflink::Auto,
         };
-        copy.umask = edit::umask();
+        copy.umask = uxfs_host::umask();
         copy
     }
 
@@ -317,6 +317,12 @@ impl Work<'_> {
         };
         let opened = HostTarget::open(&dir);
         let (target, dir) = opened.map_err(|error| Failure::new(path, error.to_string()))?;
+        let kept = self.copy.preserve;
+        if let Some(left_out) = uxfs_host::LEFT_OUT
+            && (kept.mode || kept.ownership || kept.xattr)
+        {
+            self.session.say(format!("uxfs: cp: {left_out}").as_bytes());
+        }
         self.copy_all(&target, (&Rc::new(dir), b"/"), &naming, None)
     }
 

@@ -1,10 +1,10 @@
 //! `uxfs df`: shows the free space of volumes.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
+use uxfs_host::OsStrExt;
 
 use crate::image::Images;
 use crate::place::Inside;

@@ -1,13 +1,13 @@
 //! `uxfs du`: shows the space that trees use.
 
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 use uxfs::format::Ino;
 use uxfs::format::inode::{S_IFLNK, S_IFMT, S_IFREG};
+use uxfs_host::os_str;
 
 use crate::image::Images;
 use crate::place::Inside;
@@ -155,7 +155,7 @@ impl Counter<'_> {
             Ok(Next::Skip)
         };
         let mut on_error = |path: &[u8], error| {
-            session.fail(Failure::volume(OsStr::from_bytes(path), error));
+            session.fail(Failure::volume(os_str(path), error));
         };
         let walk_options = WalkOptions { both: true, follow: false };
         tree::walk(found.fs(), start, walk_options, &mut visit, &mut on_error)?;

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
-use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -56,7 +55,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
             return Err(Failure::bare("an archive is not for a terminal: use -o FILE or a pipe"));
         }
         // Bypass Rust's line buffer: the writer's pieces are large.
-        None => File::from(io::stdout().as_fd().try_clone_to_owned()?),
+        None => uxfs_host::stdout()?,
     };
     let (mut out, _) = export(found.fs(), found.stat.ino, out).map_err(|error| match error {
         ExportError::Archive(ArchiveError::Io { source, .. })

@@ -1,10 +1,10 @@
 //! `uxfs extsize` and `uxfs cowextsize`: show and set extent size hints.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 
 use clap::Args;
 use uxfs::{Fs, Stat, Xflags};
+use uxfs_host::os_str;
 
 use crate::flags;
 use crate::image::Images;
@@ -96,7 +96,7 @@ fn walk(
         Ok(if enter { Next::Enter } else { Next::Skip })
     };
     let mut on_error = |path: &[u8], error| {
-        session.fail(Failure::volume(OsStr::from_bytes(path), error));
+        session.fail(Failure::volume(os_str(path), error));
     };
     tree::walk(found.fs(), start, WalkOptions::default(), &mut visit, &mut on_error)
 }
@@ -110,7 +110,7 @@ enum HintError {
 impl HintError {
     fn at(self, path: &[u8]) -> Failure {
         match self {
-            Self::Volume(error) => Failure::volume(OsStr::from_bytes(path), error),
+            Self::Volume(error) => Failure::volume(os_str(path), error),
             Self::Output(failure) => failure,
         }
     }

@@ -1,11 +1,11 @@
 //! `uxfs import`: puts trees into an image: tar streams, directories, container images, manifests.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use uxfs::archive::Platform;
 use uxfs::import::{self, Headroom, IdMap, ImportError, ImportOptions, ImportSource, Owners};
+use uxfs_host::OsStrExt;
 use uxfs_image::ImageError;
 use uxfs_image::output::Format;
 

@@ -1,9 +1,9 @@
 //! `uxfs ln`: makes hard links and symbolic links.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
+use uxfs_host::OsStrExt;
 
 use crate::edit;
 use crate::image::Images;

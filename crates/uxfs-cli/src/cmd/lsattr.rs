@@ -1,10 +1,10 @@
 //! `uxfs lsattr`: lists flags and projects of files.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 
 use clap::Args;
 use uxfs::{Fs, Stat};
+use uxfs_host::os_str;
 
 use crate::flags;
 use crate::image::Images;
@@ -90,7 +90,7 @@ fn directory(
         let stat = match fs.stat(ino) {
             Ok(stat) => stat,
             Err(error) => {
-                session.fail(Failure::volume(OsStr::from_bytes(&path), error));
+                session.fail(Failure::volume(os_str(&path), error));
                 continue;
             }
         };
@@ -110,11 +110,11 @@ fn directory(
 }
 
 fn names(fs: &Fs, path: &[u8], stat: &Stat) -> Result<Vec<(Vec<u8>, uxfs::format::Ino)>> {
-    tree::entries(fs, stat.ino).map_err(|e| Failure::volume(OsStr::from_bytes(path), e))
+    tree::entries(fs, stat.ino).map_err(|e| Failure::volume(os_str(path), e))
 }
 
 fn line(options: &Options, session: &Session, fs: &Fs, path: &[u8], stat: &Stat) -> Result<()> {
-    let fsx = fs.get_fsx(stat.ino).map_err(|e| Failure::volume(OsStr::from_bytes(path), e))?;
+    let fsx = fs.get_fsx(stat.ino).map_err(|e| Failure::volume(os_str(path), e))?;
     let mut line = Vec::new();
     if options.project {
         line.extend_from_slice(format!("{:5} ", fsx.projid).as_bytes());

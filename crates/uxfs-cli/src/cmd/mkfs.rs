@@ -1,7 +1,6 @@
 //! `uxfs mkfs`: makes a new volume with the options of `mkfs.xfs`.
 
 use std::io::Read;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -243,10 +242,10 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if options.owner.is_none()
         && content.population.is_none()
         && !options.quiet
-        && !rustix::process::geteuid().is_root()
+        && cfg!(unix)
+        && !uxfs_host::User::current().is_root()
     {
-        let (uid, gid) = (rustix::process::getuid(), rustix::process::getgid());
-        let (uid, gid) = (uid.as_raw(), gid.as_raw());
+        let uxfs_host::User { uid, gid } = uxfs_host::User::current();
         let hint = format!(
             "uxfs: mkfs: the root directory belongs to root, as with mkfs.xfs; give --owner \
              {uid}:{gid} to own it when you mount the volume"
@@ -280,7 +279,7 @@ fn length(path: &Path, location: &Location) -> Result<Option<Length>> {
             Ok(None)
         }
         Err(error) => Err(host(error)),
-        Ok(meta) if meta.is_file() || meta.file_type().is_block_device() => {
+        Ok(meta) if meta.is_file() || uxfs_host::is_block_device(meta.file_type()) => {
             let fixed = volume::fixed_len(path, location).map_err(host)?;
             Ok(Some(fixed.map_or(Length::File(meta.len()), Length::Device)))
         }

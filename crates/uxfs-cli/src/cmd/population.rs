@@ -1,7 +1,6 @@
 //! The option `-p` of `uxfs mkfs`: fills the new volume from a directory or by a protofile.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +9,7 @@ use uxfs::clock::Clock;
 use uxfs::disk::BlockDev;
 use uxfs::import::{self, ImportError, Population};
 use uxfs::mkfs::{self, Layout};
+use uxfs_host::{OsStrExt, OsStringExt};
 
 use crate::contexts::LabelOptions;
 use crate::progress::Bar;

@@ -1,12 +1,12 @@
 //! `uxfs relabel`: SELinux labels of an image's files by the rules of a policy.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
 use uxfs::labels::{LabelEvent, RelabelError, RelabelOptions, RelabelSummary};
+use uxfs_host::os_str;
 
 use crate::contexts;
 use crate::image::Images;
@@ -94,7 +94,7 @@ fn one(
         }
         LabelEvent::Changed { .. } => {}
         LabelEvent::Failed { path, error } => {
-            session.fail(Failure::volume(OsStr::from_bytes(&shown(path)), error));
+            session.fail(Failure::volume(os_str(&shown(path)), error));
         }
     };
     let done = uxfs::labels::relabel(&image.fs, &top.path, &rules, how, &mut listener);

@@ -1,10 +1,10 @@
 //! `uxfs rm`: removes files and directories.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 
 use clap::Args;
 use uxfs::Stat;
+use uxfs_host::os_str;
 
 use crate::edit;
 use crate::image::Images;
@@ -113,6 +113,6 @@ impl Watcher for Reporter<'_> {
     }
 
     fn failed(&mut self, path: &[u8], error: uxfs::Error) {
-        self.session.fail(Failure::volume(OsStr::from_bytes(path), error));
+        self.session.fail(Failure::volume(os_str(path), error));
     }
 }

@@ -207,8 +207,8 @@ fn value(directive: &Directive<'_>, found: &Found) -> Result<Vec<u8>> {
         "i" => stat.ino.0.to_string(),
         "m" => format!("{}:/", found.place.image.display()),
         "o" => block.to_string(),
-        "r" => rustix::fs::makedev(stat.rdev.0, stat.rdev.1).to_string(),
-        "R" => format!("{:x}", rustix::fs::makedev(stat.rdev.0, stat.rdev.1)),
+        "r" => device_number(stat.rdev).to_string(),
+        "R" => format!("{:x}", device_number(stat.rdev)),
         "Hr" => stat.rdev.0.to_string(),
         "Lr" => stat.rdev.1.to_string(),
         "s" => stat.size.to_string(),
@@ -251,4 +251,10 @@ fn unescape(format: &str) -> String {
         }
     }
     out
+}
+
+/// Major and minor number in one, as Linux' stat(2) has them.
+fn device_number((major, minor): (u32, u32)) -> u64 {
+    let (major, minor) = (u64::from(major), u64::from(minor));
+    minor & 0xff | (major & 0xfff) << 8 | (minor & !0xff) << 12 | (major & !0xfff) << 32
 }

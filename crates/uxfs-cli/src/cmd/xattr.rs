@@ -2,12 +2,12 @@
 //! `setfattr`.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use uxfs::XattrMode;
 use uxfs::posix;
+use uxfs_host::OsStrExt;
 
 use crate::image::Images;
 use crate::json;

@@ -3,10 +3,10 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use uxfs::mkfs;
+use uxfs_host::OsStrExt;
 
 use super::program::{Given, Line, Program, Stop, as_operand};
 use crate::session::{Failure, Session};

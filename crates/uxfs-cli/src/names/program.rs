@@ -6,8 +6,9 @@
 //!    ignored, unless ignoring it cannot be seen.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+
+use uxfs_host::{OsStrExt, OsStringExt};
 
 use crate::session::{Failure, Session};
 

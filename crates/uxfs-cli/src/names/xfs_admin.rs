@@ -3,7 +3,6 @@
 //! Options are carried out in their order, so that `-l` behind `-L` shows the new label. That of xfsprogs
 //! reports success without setting anything if both are given, and for a wrong UUID; this one does not.
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use uxfs::Error;
@@ -11,6 +10,7 @@ use uxfs::disk::OpenMode;
 use uxfs::format::Uuid;
 use uxfs::identity::{Identity, LABEL_MAX};
 use uxfs::mkfs::random_uuid;
+use uxfs_host::OsStrExt;
 
 use super::program::{Given, Line, Program, Stop, refused};
 use super::volume::{identity, refuse_directory};

@@ -11,7 +11,7 @@ use uxfs_format::btree::{BmapNode, ROOT_NUMRECS, Rmap, RmapKey, RmapOwner};
 use uxfs_format::extent::Extent;
 use uxfs_format::inode::ForkFormat;
 use uxfs_format::{AgBlock, FileBlock, FsBlock, Ino};
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 
 use super::change;
 use super::cursor::read_block;

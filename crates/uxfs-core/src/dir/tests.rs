@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_host::FileExt;
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 
 use super::*;
 use crate::{Fs, OpenOptions};

@@ -16,7 +16,9 @@ pub(crate) mod inode_item;
 mod item;
 pub(crate) mod reserve;
 pub(crate) mod superblock_item;
+// xfsprogs judges these tests, and it is not on other systems than Unix.
 #[cfg(test)]
+#[cfg(unix)]
 mod tests;
 mod volume;
 

@@ -8,9 +8,8 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_journal::recovery::{Log, State};
-use uxfs_oracle::Rng;
 use uxfs_oracle::vm::{self, Kernel};
-use uxfs_testkit::{Answer, ETIMEDOUT, FaultDev, Op, Rule};
+use uxfs_testkit::{Answer, ETIMEDOUT, FaultDev, Op, Rng, Rule};
 
 use super::{JournalOptions, LogWorkOptions};
 use crate::Drive;

@@ -22,7 +22,9 @@ mod reserve;
 mod setattr;
 mod share;
 mod stat;
+// xfsprogs judges these tests, and it is not on other systems than Unix.
 #[cfg(test)]
+#[cfg(unix)]
 mod tests;
 mod trim;
 mod unlinked;

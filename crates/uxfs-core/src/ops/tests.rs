@@ -8,8 +8,7 @@ use std::sync::Arc;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFIFO};
-use uxfs_oracle::Rng;
-use uxfs_testkit::{ETIMEDOUT, FaultDev, Op, Rule};
+use uxfs_testkit::{ETIMEDOUT, FaultDev, Op, Rng, Rule};
 
 use super::build::Content;
 use super::create::NewInode;

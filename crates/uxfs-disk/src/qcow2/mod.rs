@@ -250,5 +250,7 @@ impl ImplicitOpenGate<imago::file::File> for Gate {
     }
 }
 
+// The images are qemu-img's, which is not on other systems than Unix.
 #[cfg(test)]
+#[cfg(unix)]
 mod tests;

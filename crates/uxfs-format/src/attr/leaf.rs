@@ -489,7 +489,7 @@ mod tests {
 
     #[test]
     fn any_bytes_are_refused_or_read() {
-        let mut rng = uxfs_oracle::Rng::new(0xa77);
+        let mut rng = uxfs_testkit::Rng::new(0xa77);
         let mut next = move || (rng.bits() >> 33) as usize;
         for round in 0..30_000 {
             let mut block = sample(1024);

@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn any_bytes_are_refused_or_read() {
-        let mut rng = uxfs_oracle::Rng::new(0x5eed);
+        let mut rng = uxfs_testkit::Rng::new(0x5eed);
         let mut next = move || (rng.bits() >> 33) as usize;
         for round in 0..20_000 {
             let mut fork = vec![0; next() % 150];

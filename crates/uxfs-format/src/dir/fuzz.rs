@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 use zerocopy::FromZeros;
 
 use super::block::{self, Tail};

@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn random_insertions_keep_the_order() {
-        let mut rng = uxfs_oracle::Rng::new(99);
+        let mut rng = uxfs_testkit::Rng::new(99);
         let mut next = move || (rng.bits() >> 33) as u32;
         for _ in 0..2000 {
             let mut list: Vec<(u32, u32)> =

@@ -1,6 +1,6 @@
 //! Encodes and parses random items; parses random bytes.
 
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 
 use super::*;
 use crate::bytes::le32;

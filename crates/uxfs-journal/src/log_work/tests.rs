@@ -1,6 +1,6 @@
 //! The planner over a simulated log: random commits, pinned items and pauses, from a seed.
 
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 
 use super::*;
 

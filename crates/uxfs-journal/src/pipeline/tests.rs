@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 
 use super::*;
 use crate::policy::Fixed;

@@ -6,7 +6,7 @@ use uxfs_disk::{BlockDev, MemDev, Overlay};
 use uxfs_format::log::{BufItem, BufType, CHUNK, Item, RecordHeader, checksum};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{BASIC_BLOCK, Daddr, Lsn};
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 
 use crate::recovery::{Bounds, Limits, Log, State, mark_clean, replay};
 

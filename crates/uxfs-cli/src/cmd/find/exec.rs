@@ -1,8 +1,9 @@
 //! `find -exec`: starts programs of this machine with the paths of files as arguments.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::process::Command;
+
+use uxfs_host::{OsStrExt, OsStringExt};
 
 use crate::session::{Failure, Result, Session};
 

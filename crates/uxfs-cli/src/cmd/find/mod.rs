@@ -7,11 +7,11 @@ mod predicates;
 mod printf;
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 
 use clap::Args;
 use serde_json::{Map, Value};
 use uxfs::format::timestamp::Timestamp;
+use uxfs_host::{OsStrExt, os_str};
 
 use crate::image::Images;
 use crate::json;
@@ -172,7 +172,7 @@ impl Finder<'_> {
         let walk_options = WalkOptions { both: self.depth_first, follow };
         let session = self.session;
         let mut on_error = |path: &[u8], error| {
-            session.fail(Failure::volume(OsStr::from_bytes(path), error));
+            session.fail(Failure::volume(os_str(path), error));
         };
         let mut visit = |visited: Visited<'_>| self.visit((&start, &place.path), visited);
         let root = (start.clone(), found.stat.clone());

@@ -1,10 +1,10 @@
 //! Parses the expression of `find`.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
 
 use regex::bytes::{Regex, RegexBuilder};
 use uxfs::format::timestamp::Timestamp;
+use uxfs_host::OsStrExt;
 
 use crate::image::Images;
 use crate::mode::Change;

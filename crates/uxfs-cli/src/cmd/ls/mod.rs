@@ -5,13 +5,13 @@ mod long;
 mod show;
 
 use std::cmp::Ordering;
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::OsString;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value};
 use uxfs::Stat;
 use uxfs::format::timestamp::Timestamp;
+use uxfs_host::{OsStrExt, os_str};
 
 use crate::image::Images;
 use crate::place::Inside;
@@ -391,7 +391,7 @@ impl Lister<'_> {
             std::ops::ControlFlow::Continue(())
         });
         if let Err(error) = listed {
-            self.session.fail_with(2, Failure::volume(OsStr::from_bytes(shown), error));
+            self.session.fail_with(2, Failure::volume(os_str(shown), error));
             return None;
         }
         let mut items = Vec::with_capacity(names.len());

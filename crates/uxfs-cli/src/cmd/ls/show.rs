@@ -26,6 +26,9 @@ fn line_width(wanted: Option<usize>) -> usize {
         return if width == 0 { usize::MAX } else { width };
     }
     let variable = std::env::var("COLUMNS").ok().and_then(|text| text.parse().ok());
+    #[cfg(not(unix))]
+    let terminal = || None;
+    #[cfg(unix)]
     let terminal = || {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
         (size.ws_col > 0).then_some(usize::from(size.ws_col))

@@ -239,7 +239,7 @@ fn power_cuts_expose_no_stale_data_and_lose_no_synced_data() {
                 let mut bytes = vec![0; LEN];
                 disk.read_at(0, &mut bytes).unwrap();
                 std::fs::write(&path, bytes).unwrap();
-                uxfs_oracle::repair(&path).unwrap_or_else(|f| panic!("{where_}: {f}"));
+                super::xfsprogs(&path).unwrap_or_else(|f| panic!("{where_}: {f}"));
             }
         }
     }

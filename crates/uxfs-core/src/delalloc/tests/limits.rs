@@ -1,7 +1,7 @@
 //! Limits of memory, space and age.
 
 use uxfs_journal::Time;
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 
 use super::{content, volume, volume_of};
 use crate::{Error, WritebackOptions};

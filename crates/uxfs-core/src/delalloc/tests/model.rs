@@ -4,7 +4,7 @@
 
 use uxfs_format::Ino;
 use uxfs_journal::Time;
-use uxfs_oracle::Rng;
+use uxfs_testkit::Rng;
 
 use super::{Volume, content, volume_of};
 use crate::{Fallocate, WritebackOptions};
