@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "each block says why it is sound")]
 
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use io_uring::squeue::Entry128;
@@ -141,8 +142,10 @@ pub(crate) fn serve_processor(processor: u16) {
         set.set(processor.into());
         let _ = rustix::thread::sched_setaffinity(None, &set);
     }
-    let normal = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the call reads the structure, which lives until it returns.
-    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const normal) };
+    // Priority 0. The structure has other fields with musl.
+    let normal = MaybeUninit::<libc::sched_param>::zeroed();
+    // SAFETY: the call reads the structure, which lives until it returns and whose fields are
+    // numbers.
+    let _ = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, normal.as_ptr()) };
     let _ = rustix::process::setpriority_process(None, NICE);
 }
