@@ -56,6 +56,8 @@ pub(crate) struct Worker {
     queue: Arc<Queue>,
     number: u16,
     device: Arc<Device>,
+    /// A request came.
+    served: bool,
 }
 
 impl Worker {
@@ -72,6 +74,7 @@ impl Worker {
             queue: Arc::new(Queue::new()?),
             number,
             device,
+            served: false,
         };
         let Self { ring, entries, queue, device, .. } = &mut worker;
         for (index, entry) in (0..).zip(entries.iter()) {
@@ -111,6 +114,8 @@ impl Worker {
                         return Ok(());
                     }
                     (Ok(entry), 0..) if entry < self.entries.len() => self.answer(entry, server),
+                    // The kernel does not take this ring. All requests then come over the device.
+                    (_, _) if !self.served => return Ok(()),
                     (_, error) => return Err(io::Error::from_raw_os_error(-error)),
                 }
             }
@@ -119,6 +124,7 @@ impl Worker {
 
     /// Runs the request of an entry.
     fn answer(&mut self, entry: usize, server: &impl Filesystem) {
+        self.served = true;
         let memory = &mut self.entries[entry];
         let head: InHeader = memory.header.request();
         let direct = dispatch::answers_with_content(head.opcode);
