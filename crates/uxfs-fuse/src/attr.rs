@@ -43,7 +43,7 @@ pub(crate) fn attr_of(fs: &Fs, stat: &Stat) -> Attr {
         nlink: stat.nlink,
         uid: stat.uid,
         gid: stat.gid,
-        rdev: encode_rdev(stat.rdev),
+        rdev: stat.rdev,
         // As XFS: the unit of efficient I/O.
         blksize: fs.geo.block_size.max(4096),
     }
@@ -57,16 +57,6 @@ pub(crate) fn statx_of(fs: &Fs, stat: &Stat) -> Statx {
 /// Attributes of an inode of which only number and type are known. The kernel asks for the rest.
 pub(crate) fn bare_attr(ino: Ino, mode: u16) -> Attr {
     Attr { ino: ino.0, mode: mode.into(), nlink: 1, blksize: 4096, ..Attr::default() }
-}
-
-/// A device number as FUSE encodes it: 12 bits for the major number, 20 for the minor.
-fn encode_rdev((major, minor): (u32, u32)) -> u32 {
-    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
-}
-
-/// Major and minor number.
-pub(crate) fn decode_rdev(rdev: u32) -> (u32, u32) {
-    ((rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00))
 }
 
 fn to_wire(time: Timestamp) -> Time {
@@ -93,17 +83,5 @@ fn nearest(time: Timestamp, last: i64) -> Timestamp {
         sec if sec >= last => Timestamp { sec: last, nsec: 0 },
         sec if sec <= first => Timestamp { sec: first, nsec: 0 },
         _ => time,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn device_numbers_round_trip() {
-        for pair in [(0, 0), (8, 1), (253, 300), (4095, 0x3_ffff)] {
-            assert_eq!(decode_rdev(encode_rdev(pair)), pair);
-        }
     }
 }

@@ -29,7 +29,6 @@ use uxfs_transport::Transport;
 use crate::current_options::CurrentOptions;
 use crate::mounts;
 use crate::record::{Process, without_errno};
-use crate::settings;
 use crate::volume::Volume;
 
 /// The state of the mount.
@@ -129,8 +128,8 @@ impl Control {
         lines.add("awake", if self.awake { "on" } else { "off" });
         if let Some(transport) = volume.transport() {
             lines.add("transport", transport);
-            if transport != Transport::Ring {
-                lines.add("transport_reason", settings::why_no_ring());
+            if let Transport::Device(why) = transport {
+                lines.add("transport_reason", why);
             }
         }
         lines.add("block_size", space.block_size);

@@ -20,12 +20,12 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use uxfs::format::Ino;
 use uxfs::journal::Ticket;
 use uxfs::{Drive, Fs, SyncKind};
-use uxfs_transport::{Errno, Request};
+use uxfs_transport::{Errno, Request, Transport};
 
 use crate::handles::Cursor;
 use crate::volume::Volume;
@@ -107,8 +107,8 @@ pub(crate) struct Durability {
     syncing: AtomicUsize,
     parked: Arc<AtomicUsize>,
     last: AtomicU64,
-    /// A server thread may drive the journal.
-    may_drive: AtomicBool,
+    /// There are enough server threads that one may drive the journal.
+    may_drive: bool,
 }
 
 /// A parked reply, which counts as such until this is dropped.
@@ -128,14 +128,8 @@ impl Durability {
             syncing: AtomicUsize::new(0),
             parked: Arc::default(),
             last: AtomicU64::new(0),
-            may_drive: AtomicBool::new(threads > 1),
+            may_drive: threads > 1,
         }
-    }
-
-    /// Notes that server threads never drive the journal: each serves a processor's callers alone,
-    /// and is bound to a processor that an interrupt of the device need not reach.
-    pub(crate) fn park_always(&self) {
-        self.may_drive.store(false, Ordering::Relaxed);
     }
 
     /// Starts the sync thread.
@@ -189,8 +183,10 @@ impl Volume {
         let state = &self.durability;
         let again = state.last.swap(caller.0, Ordering::Relaxed) == caller.0;
         let is_alone = state.parked.fetch_add(1, Ordering::Relaxed) == 0 && again;
-        let drive =
-            if is_alone && state.may_drive.load(Ordering::Relaxed) { drive } else { Drive::Worker };
+        // A ring's thread serves a processor's callers alone, and is bound to a processor that an
+        // interrupt of the device need not reach.
+        let may_drive = state.may_drive && self.transport() != Some(Transport::Ring);
+        let drive = if is_alone && may_drive { drive } else { Drive::Worker };
         let parked = Parked(Arc::clone(&state.parked));
         let notify = move |result: Result<(), _>| {
             drop(parked);

@@ -102,10 +102,10 @@ fn start(
         true => blk::mount(server, (source, &dir), words(options), settings)?,
         false => Session::mount(server, &dir, &mount_options(source, options), settings)?,
     };
-    if options.io_uring == Some(true) && session.transport() != Transport::Ring {
-        // Nothing was answered yet.
+    if let (Some(true), Transport::Device(why)) = (options.io_uring, session.transport()) {
+        // The first error is reported.
         let _ = mounts::unmount(&dir, true);
-        return Err(io::Error::other(format!("option 'io_uring': {}", settings::why_no_ring())));
+        return Err(io::Error::other(format!("option 'io_uring': {why}")));
     }
     cached.connect(session.notifier());
     volume.set_transport(session.transport());

@@ -72,13 +72,3 @@ pub fn threads(wanted: Option<usize>) -> usize {
 pub fn session(wanted: Option<usize>, ring: bool) -> Settings {
     Settings { threads: threads(wanted), ring }
 }
-
-/// Why requests do not come over io_uring here.
-pub fn why_no_ring() -> String {
-    const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
-    match std::fs::read_to_string(PARAMETER) {
-        Err(_) => "the kernel has no FUSE over io_uring (Linux 6.14)".into(),
-        Ok(value) if value.trim() != "Y" => format!("{PARAMETER} is not Y"),
-        Ok(_) => "io_uring is not allowed here".into(),
-    }
-}

@@ -149,9 +149,6 @@ impl Volume {
 
     /// Sets how requests come.
     pub(crate) fn set_transport(&self, transport: Transport) {
-        if transport == Transport::Ring {
-            self.durability.park_always();
-        }
         // Set once, because a volume is mounted once.
         let _ = self.transport.set(transport);
     }

@@ -46,9 +46,8 @@ pub struct Attr {
     pub nlink: u32,
     pub uid: u32,
     pub gid: u32,
-    /// A device's number: the minor number's low 8 bits, 12 bits of the major number, the other 12
-    /// bits of the minor number.
-    pub rdev: u32,
+    /// The major and the minor number of a device node: 12 and 20 bits.
+    pub rdev: (u32, u32),
     /// Bytes of efficient I/O.
     pub blksize: u32,
 }
@@ -97,8 +96,8 @@ impl Statx {
             btime: time(self.btime.unwrap_or_default()),
             ctime: time(self.attr.ctime),
             mtime: time(self.attr.mtime),
-            rdev_major: (rdev >> 8) & 0xfff,
-            rdev_minor: (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00),
+            rdev_major: rdev.0,
+            rdev_minor: rdev.1,
             ..StatxOut::default()
         }
     }
@@ -120,7 +119,7 @@ impl Attr {
             nlink: self.nlink,
             uid: self.uid,
             gid: self.gid,
-            rdev: self.rdev,
+            rdev: encode_rdev(self.rdev),
             blksize: self.blksize,
             flags: 0,
         }
@@ -147,6 +146,29 @@ impl Entry {
             entry_valid_nsec: nsec,
             attr_valid_nsec: nsec,
             attr: self.attr.wire(),
+        }
+    }
+}
+
+/// A device number on the wire: the low 8 bits of the minor number, 12 bits of the major number, the
+/// other 12 bits of the minor number.
+fn encode_rdev((major, minor): (u32, u32)) -> u32 {
+    (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12)
+}
+
+/// Major and minor number of a device number on the wire.
+pub(crate) fn decode_rdev(rdev: u32) -> (u32, u32) {
+    ((rdev >> 8) & 0xfff, (rdev & 0xff) | ((rdev >> 12) & 0xf_ff00))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn device_numbers_round_trip() {
+        for pair in [(0, 0), (8, 1), (253, 300), (4095, 0x3_ffff)] {
+            assert_eq!(decode_rdev(encode_rdev(pair)), pair);
         }
     }
 }

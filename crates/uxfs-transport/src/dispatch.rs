@@ -1,4 +1,10 @@
 //! Calls the server's method for a request.
+//!
+//! 1. Each request gets one reply, except for the two that have none ([`is_silent`]).
+//! 2. All arguments are checked before the method is called. A request with wrong arguments, or of
+//!    an unknown kind, gets an error and reaches no method.
+//!
+//! Called by the two ways in which requests come, and by [`crate::exchange`].
 
 use zerocopy::FromBytes;
 
@@ -9,7 +15,7 @@ use crate::abi::{
     MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn, SetattrValid, SetxattrIn,
     WriteIn, fixed_len, op,
 };
-use crate::attr::{Handle, Node, SetTime, Time};
+use crate::attr::{Handle, Node, SetTime, Time, decode_rdev};
 use crate::filesystem::{CopyRange, Fallocate, Filesystem, Ioctl, Read, SetAttr, Write};
 use crate::outlet::Outlet;
 use crate::reply::{Reply, ReplyEmpty};
@@ -30,7 +36,7 @@ pub(crate) fn run_message(
     message: &[u8],
     outlet: impl FnOnce(u64) -> Outlet,
 ) {
-    // Nobody can be told about a message without a header.
+    // Without a header there is no number to reply to.
     let Ok((head, body)) = InHeader::read_from_prefix(message) else { return };
     let args = fixed_len(head.opcode).ok_or(Errno::NOSYS);
     let args = args.and_then(|fixed| Args::split(body, fixed));
@@ -49,7 +55,7 @@ fn is_silent(opcode: u32) -> bool {
 
 /// Runs a request that has no reply.
 fn run_silent(server: &impl Filesystem, head: &InHeader, args: &Args<'_>) {
-    // There is nobody to report an error to.
+    // These requests have no reply, so errors are dropped.
     match head.opcode {
         op::FORGET => {
             if let Ok(forget) = args.get::<ForgetIn>() {
@@ -98,7 +104,8 @@ fn call(
         }
         op::MKNOD => {
             let MknodIn { mode, rdev, umask, .. } = args.get()?;
-            server.mknod(req, node, args.name()?, (mode, umask, rdev), reply(pending, 0)?);
+            let rdev = decode_rdev(rdev);
+            server.mknod(req, node, args.name()?, (mode, umask), rdev, reply(pending, 0)?);
         }
         op::MKDIR => {
             let MkdirIn { mode, umask } = args.get()?;

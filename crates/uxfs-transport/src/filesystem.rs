@@ -103,7 +103,8 @@ pub trait Filesystem: Send + Sync + 'static {
         req: &Request,
         parent: Node,
         name: &[u8],
-        (mode, umask, rdev): (u32, u32, u32),
+        (mode, umask): (u32, u32),
+        rdev: (u32, u32),
         reply: ReplyEntry,
     ) {
         reply.error(Errno::NOSYS);

@@ -37,19 +37,10 @@ impl Negotiation {
         }
     }
 
-    /// What the kernel offers.
-    pub fn offered(&self) -> Capabilities {
-        self.offered
-    }
-
     /// Takes those of these capabilities that the kernel offers. Returns the others.
     pub fn take(&mut self, wanted: Capabilities) -> Capabilities {
         self.taken |= wanted & self.offered;
         wanted - self.offered
-    }
-
-    pub(crate) fn has(&self, what: Capabilities) -> bool {
-        self.taken.contains(what)
     }
 
     /// Bytes of the largest payload of a request or reply.

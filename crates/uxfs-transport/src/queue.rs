@@ -52,7 +52,7 @@ impl Queue {
         std::mem::swap(&mut *self.replies.lock(), empty);
     }
 
-    /// Notes that the worker is about to sleep, unless there are replies.
+    /// Notes that the worker is about to sleep, and returns true, unless there are replies.
     pub(crate) fn sleep(&self) -> bool {
         self.sleeps.store(true, Ordering::SeqCst);
         let may = self.replies.lock().is_empty();

@@ -48,6 +48,19 @@ fn new_ring(entries: usize) -> io::Result<Ring> {
     Ring::builder().setup_single_issuer().setup_defer_taskrun().build(entries)
 }
 
+/// Number of processors that this machine may ever have, and so of a connection's rings.
+pub(crate) fn processors() -> u16 {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let last = list.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u16>().ok());
+    last.map_or(1, |last| last.saturating_add(1))
+}
+
+/// Entries of each of `rings` rings: requests of a processor's callers that may be in progress at
+/// once.
+pub(crate) fn depth(rings: u16) -> usize {
+    (256 / usize::from(rings.max(1))).clamp(8, 64)
+}
+
 /// The worker of a queue.
 pub(crate) struct Worker {
     /// Before the memory that the kernel uses through it, so that it is dropped first.
@@ -98,7 +111,8 @@ impl Worker {
             }
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // A signal, or a kernel that is short of memory for the moment.
+                Err(error) if is_temporary(&error) => {}
                 Err(error) => return Err(error),
             }
             self.queue.wake_up();
@@ -165,4 +179,9 @@ impl Worker {
         let commit = (entry as u64, memory.header.commit_id);
         sys::push_commit(&mut self.ring, self.device.as_fd(), self.number, commit)
     }
+}
+
+fn is_temporary(error: &io::Error) -> bool {
+    use io::ErrorKind::{Interrupted, ResourceBusy, WouldBlock};
+    matches!(error.kind(), Interrupted | ResourceBusy | WouldBlock)
 }

@@ -9,7 +9,6 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -29,18 +28,47 @@ use crate::{Errno, sys};
 /// How requests come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// Reads and writes of `/dev/fuse`.
-    Device,
+    /// Reads and writes of `/dev/fuse`, and why not a ring.
+    Device(NoRing),
     /// io_uring, one ring for each processor.
     Ring,
 }
 
+/// Why requests do not come over io_uring.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRing {
+    /// [`Settings::ring`] is not set.
+    NotWanted,
+    /// The kernel does not have FUSE over io_uring.
+    NotInKernel,
+    /// The kernel has it, and it is not switched on.
+    SwitchedOff,
+    /// This process may make no rings.
+    Forbidden,
+}
+
+/// The parameter of the kernel that switches FUSE over io_uring on.
+const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
 impl fmt::Display for Transport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Device => "/dev/fuse",
+            Self::Device(_) => "/dev/fuse",
             Self::Ring => "io_uring",
         })
+    }
+}
+
+impl fmt::Display for NoRing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotWanted => f.write_str("an option of the mount excludes io_uring"),
+            Self::NotInKernel => {
+                f.write_str("the kernel has no FUSE over io_uring (Linux 6.14 and later)")
+            }
+            Self::SwitchedOff => write!(f, "{PARAMETER} is not Y"),
+            Self::Forbidden => f.write_str("this process may not use io_uring"),
+        }
     }
 }
 
@@ -59,6 +87,8 @@ pub struct Session<S> {
     device: Arc<Device>,
     settings: Settings,
     negotiation: Negotiation,
+    /// Number of rings, or why there are none.
+    rings: Result<u16, NoRing>,
 }
 
 impl<S: Filesystem> Session<S> {
@@ -72,28 +102,21 @@ impl<S: Filesystem> Session<S> {
         options: &MountOptions,
         settings: Settings,
     ) -> io::Result<Self> {
-        Self::begin(server, mount::mount(dir, options)?, settings)
-    }
-
-    /// A session over a descriptor of `/dev/fuse` that is mounted already.
-    ///
-    /// # Errors
-    /// The server's [`Filesystem::init`]; the kernel's protocol is older than that of Linux 5.4.
-    pub fn from_fd(server: S, device: OwnedFd, settings: Settings) -> io::Result<Self> {
-        Self::begin(server, Device::from_fd(device), settings)
-    }
-
-    fn begin(server: S, device: Device, settings: Settings) -> io::Result<Self> {
-        let negotiation = negotiate(&server, &device, &settings)?;
-        Ok(Self { server: Arc::new(server), device: Arc::new(device), settings, negotiation })
+        let device = mount::mount(dir, options)?;
+        let (negotiation, use_rings) = negotiate(&server, &device, &settings)?;
+        let rings = use_rings.map(|()| ring::processors());
+        Ok(Self {
+            server: Arc::new(server),
+            device: Arc::new(device),
+            settings,
+            negotiation,
+            rings,
+        })
     }
 
     /// How requests come.
     pub fn transport(&self) -> Transport {
-        match self.negotiation.has(Capabilities::OVER_IO_URING) {
-            true => Transport::Ring,
-            false => Transport::Device,
-        }
+        self.rings.map_or_else(Transport::Device, |_| Transport::Ring)
     }
 
     /// A channel for notifications to the kernel.
@@ -101,12 +124,17 @@ impl<S: Filesystem> Session<S> {
         Notifier(Arc::clone(&self.device))
     }
 
+    /// Number of threads that read the device.
+    fn readers(&self) -> usize {
+        match self.transport() {
+            Transport::Device(_) => self.settings.threads.max(1),
+            Transport::Ring => 1,
+        }
+    }
+
     /// Number of threads that answer requests.
     pub fn threads(&self) -> usize {
-        match self.transport() {
-            Transport::Device => self.settings.threads,
-            Transport::Ring => 1 + usize::from(sys::processors()),
-        }
+        self.readers() + usize::from(self.rings.unwrap_or(0))
     }
 
     /// Answers requests until the mount is gone.
@@ -115,16 +143,11 @@ impl<S: Filesystem> Session<S> {
     /// The connection fails, or the host starts no thread.
     pub fn run(self) -> io::Result<()> {
         let mut threads = Vec::new();
-        let readers = match self.transport() {
-            Transport::Device => self.settings.threads.max(1),
-            Transport::Ring => {
-                for number in 0..sys::processors() {
-                    threads.push(self.start_worker(number)?);
-                }
-                1
-            }
-        };
-        for number in 0..readers {
+        let rings = self.rings.unwrap_or(0);
+        for number in 0..rings {
+            threads.push(self.start_worker(number, rings)?);
+        }
+        for number in 0..self.readers() {
             threads.push(self.start_reader(number)?);
         }
         // All threads end before the first error is returned.
@@ -148,20 +171,15 @@ impl<S: Filesystem> Session<S> {
             .spawn(move || read_requests(&*server, &device, size))
     }
 
-    fn start_worker(&self, number: u16) -> io::Result<JoinHandle<io::Result<()>>> {
+    fn start_worker(&self, number: u16, rings: u16) -> io::Result<JoinHandle<io::Result<()>>> {
         let (server, device) = (Arc::clone(&self.server), Arc::clone(&self.device));
         let payload = self.negotiation.payload_size();
-        let depth = ring_depth(sys::processors());
+        let depth = ring::depth(rings);
         std::thread::Builder::new().name(format!("fuse-ring-{number}")).spawn(move || {
             sys::serve_processor(number);
             Worker::new(device, number, depth, payload)?.run(&*server)
         })
     }
-}
-
-/// Entries of each ring: requests of a processor's callers that may be in progress at once.
-fn ring_depth(processors: u16) -> usize {
-    (256 / usize::from(processors)).clamp(8, 64)
 }
 
 fn read_requests(server: &impl Filesystem, device: &Arc<Device>, size: usize) -> io::Result<()> {
@@ -173,12 +191,23 @@ fn read_requests(server: &impl Filesystem, device: &Arc<Device>, size: usize) ->
     Ok(())
 }
 
-/// Answers the kernel's first request.
+/// Asks for rings if they are wanted and possible.
+fn take_rings(negotiation: &mut Negotiation, settings: &Settings) -> Result<(), NoRing> {
+    match () {
+        () if !settings.ring => Err(NoRing::NotWanted),
+        () if !ring::is_possible() => Err(NoRing::Forbidden),
+        () if negotiation.take(Capabilities::OVER_IO_URING).is_empty() => Ok(()),
+        () if Path::new(PARAMETER).exists() => Err(NoRing::SwitchedOff),
+        () => Err(NoRing::NotInKernel),
+    }
+}
+
+/// Answers the kernel's first request. Returns also whether there are rings.
 fn negotiate(
     server: &impl Filesystem,
     device: &Device,
     settings: &Settings,
-) -> io::Result<Negotiation> {
+) -> io::Result<(Negotiation, Result<(), NoRing>)> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let gone = || io::Error::other("the mount ended before it was used");
@@ -211,10 +240,8 @@ fn negotiate(
             device.reply(head.unique, Err(Errno::PROTO), &[]);
             return Err(error);
         }
-        if settings.ring && ring::is_possible() {
-            negotiation.take(Capabilities::OVER_IO_URING);
-        }
+        let rings = take_rings(&mut negotiation, settings);
         device.reply(head.unique, Ok(()), &[negotiation.reply().as_bytes()]);
-        return Ok(negotiation);
+        return Ok((negotiation, rings));
     }
 }

@@ -109,7 +109,15 @@ impl<C: Content> Filesystem for Bare<C> {
         reply.send(done(node.map(|node| (attr(node), TTL))));
     }
 
-    fn mknod(&self, _: &Request, dir: Number, name: &[u8], _: (u32, u32, u32), reply: ReplyEntry) {
+    fn mknod(
+        &self,
+        _: &Request,
+        dir: Number,
+        name: &[u8],
+        _: (u32, u32),
+        _: (u32, u32),
+        reply: ReplyEntry,
+    ) {
         reply.send(done(self.0.make(dir.0, OsStr::from_bytes(name), false).map(entry)));
     }
 

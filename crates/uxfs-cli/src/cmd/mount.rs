@@ -44,8 +44,8 @@ use crate::session::{Failure, Result, Session};
 ///
 /// `uxfs mount -o remount,OPTIONS DIR`, or mount(8), changes the options of a mount: ro and rw (root),
 /// commit=, dirty_*=, cache_bytes=, discard, sync (nosync turns it off), the access times and how fsyncs
-/// share flushes. threads=, strict_open, allow_other, fuseblk, io_uring and awake cannot change. Changing
-/// to ro fails while a file is open for writing.
+/// share flushes. threads=, strict_open, allow_other, fuseblk, io_uring and awake cannot change. Changing to
+/// ro fails while a file is open for writing.
 ///
 /// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
 /// nodiratime, lazytime, discard, nodiscard, delaylog, nodelaylog, logbufs=2..8, logbsize=16k..256k,
@@ -61,23 +61,24 @@ use crate::session::{Failure, Result, Session};
 /// clean or none chooses which flushes are left out because they would change nothing. Neither option
 /// changes what is durable when fsync returns. docs/FSYNC.md explains both options.
 ///
-/// Durability: fsync, fdatasync, O_SYNC and O_DSYNC make their own file durable; other requests do not
-/// wait for them. sync(2) and syncfs(2) never reach a FUSE server and succeed without
-/// effect: do not rely on them. `uxfs sync DIR`, or an fsync of the mounted root directory as in
-/// coreutils' `sync DIR`, writes everything to stable storage. With -o fuseblk, for root on Linux 6.18 or
-/// later, sync(2) and syncfs(2) reach the server, and umount(8) returns only when everything is written.
-/// Such a mount has the kernel's type fuseblk.uxfs and a loop device as its source. Without any sync, the server writes data after 3 to 4
-/// seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and logs a metadata change
-/// within 1 second (commit).
+/// Durability: fsync, fdatasync, O_SYNC and O_DSYNC make their own file durable; other requests do not wait
+/// for them. sync(2) and syncfs(2) never reach a FUSE server and succeed without effect: do not rely on them.
+/// `uxfs sync DIR`, or an fsync of the mounted root directory as in coreutils' `sync DIR`, writes everything
+/// to stable storage. With -o fuseblk, for root on Linux 6.18 or later, sync(2) and syncfs(2) reach the
+/// server, and umount(8) returns only when everything is written. Such a mount has the kernel's type
+/// fuseblk.uxfs and a loop device as its source. Without any sync, the server writes data after 3 to 4
+/// seconds in memory (dirty_expire_centisecs, dirty_writeback_centisecs), and logs a metadata change within 1
+/// second (commit).
 ///
 /// Speed: requests come over io_uring where the kernel has it (Linux 6.14 or later), root has switched it on
-/// (echo Y >/sys/module/fuse/parameters/enable_uring) and io_uring is allowed; otherwise over /dev/fuse.
-/// With -o io_uring the mount fails where it is not possible, with -o noio_uring it is never used. `uxfs
-/// status` shows the way, and why it is not io_uring. With -o awake the idle processors of the whole machine do not halt while there are more than two
-/// requests per millisecond. This shortens each call: on a virtual machine with a single caller, calls are
-/// two to three times as fast. Meanwhile the processors use more power, and a virtual machine's host sees
-/// them as busy. The option needs write access to /dev/cpu_dma_latency, which root has; the mount fails
-/// without it. Off by default (noawake). `uxfs status` shows it.
+/// (echo Y >/sys/module/fuse/parameters/enable_uring) and io_uring is allowed; otherwise over /dev/fuse. With
+/// -o io_uring the mount fails where it is not possible, with -o noio_uring it is never used. `uxfs status`
+/// shows the way, and why it is not io_uring. With -o awake the idle processors of the whole machine do not
+/// halt while there are more than two requests per millisecond. This shortens each call over /dev/fuse: on a
+/// virtual machine with a single caller, calls are two to three times as fast. Meanwhile the processors use
+/// more power, and a virtual machine's host sees them as busy. The option needs write access to
+/// /dev/cpu_dma_latency, which root has; the mount fails without it. Off by default (noawake). `uxfs status`
+/// shows it.
 ///
 /// Memory: at most dirty_bytes (64m; 0 writes at once) of written data waits in memory. Metadata is cached
 /// in cache_bytes (64m). Under heavy change, up to five times cache_bytes of metadata may wait to be
@@ -91,9 +92,8 @@ use crate::session::{Failure, Result, Session};
 /// Not available through FUSE: FICLONE and FICLONERANGE (EOPNOTSUPP; cp --reflink=auto still shares blocks
 /// through copy_file_range, and `uxfs cp --reflink=always` always shares them), collapse and insert range
 /// (EOPNOTSUPP), FIEMAP (EOPNOTSUPP), quotas. For ranges, use `uxfs fallocate` on the unmounted image.
-/// Without strict_open,
-/// protected files (chattr +i, +a) fail on write and truncate, not on open. Reads from the page cache do not
-/// update the access time. O_DIRECT needs no alignment. sync_file_range has no effect.
+/// Without strict_open, protected files (chattr +i, +a) fail on write and truncate, not on open. Reads from
+/// the page cache do not update the access time. O_DIRECT needs no alignment. sync_file_range has no effect.
 ///
 /// `uxfs status` and `uxfs stats --watch` show the activity of a mount. fstrim(8), run by root or the
 /// mount's owner, returns free space to the host. On a terminal, the command reports a recovery that takes

@@ -7,15 +7,15 @@ use uxfs::{Error, Fs};
 use uxfs_transport::{Attr, Errno, Node};
 
 use super::outcome::{Entry, Result};
-use crate::attr::{attr_of, decode_rdev, ino_of};
+use crate::attr::{attr_of, ino_of};
 use crate::settings::TTL;
 
 pub(super) struct New<'a> {
     pub(super) name: &'a [u8],
     /// Type and permissions.
     pub(super) mode: u16,
-    /// Device number, as FUSE encodes it.
-    pub(super) rdev: u32,
+    /// Major and minor number of a device node.
+    pub(super) rdev: (u32, u32),
 }
 
 /// The reply that a name does not exist: number 0, which the kernel may cache.
@@ -73,8 +73,7 @@ pub(super) fn create(
     parent: Node,
     new: &New<'_>,
 ) -> uxfs::Result<Entry> {
-    let rdev = decode_rdev(new.rdev);
-    let ino = creator.create(fs, ino_of(fs, parent), new.name, new.mode, rdev)?;
+    let ino = creator.create(fs, ino_of(fs, parent), new.name, new.mode, new.rdev)?;
     known(fs, ino)
 }
 

@@ -243,7 +243,8 @@ impl Filesystem for Server {
         req: &Request,
         parent: Node,
         name: &[u8],
-        (mode, umask, rdev): (u32, u32, u32),
+        (mode, umask): (u32, u32),
+        rdev: (u32, u32),
         reply: ReplyEntry,
     ) {
         let creator = creator(req, umask);
@@ -262,7 +263,7 @@ impl Filesystem for Server {
     ) {
         let creator = creator(req, umask);
         let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFDIR;
-        let new = entries::New { name, mode, rdev: 0 };
+        let new = entries::New { name, mode, rdev: (0, 0) };
         let made = self.volume.with(|fs| entries::create(fs, &creator, parent, &new));
         self.reply_to_change(req, made.map(entries::sent), reply);
     }
@@ -346,7 +347,7 @@ impl Filesystem for Server {
         }
         let creator = creator(req, umask);
         let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFREG;
-        let new = entries::New { name, mode, rdev: 0 };
+        let new = entries::New { name, mode, rdev: (0, 0) };
         let made = self.volume.with(|fs| {
             let made = entries::create(fs, &creator, parent, &new)?;
             let handle = self.handles.open(fs.error_cursor(Ino(made.0.ino)));

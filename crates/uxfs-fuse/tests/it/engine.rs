@@ -13,7 +13,7 @@ use uxfs_fuse::{Mounted, Options, control, mount, mounts};
 use uxfs_testkit::{Answer, EIO, FaultDev, Op, Rule, RuleId};
 
 use crate::kill::serve;
-use crate::rig::{Image, Ours, Volume, run};
+use crate::rig::{Image, Ours, Volume, run, transports};
 
 const SIZE: u64 = 320 << 20;
 
@@ -219,6 +219,29 @@ fn a_mount_has_control_attributes() {
     let elsewhere = control::ask(Path::new("/"), control::STATUS).unwrap_err();
     assert_eq!(elsewhere.kind(), std::io::ErrorKind::Unsupported);
     volume.end();
+}
+
+#[test]
+fn the_status_names_the_way_in_which_requests_come() {
+    for way in transports() {
+        let volume = Box::new(Ours::new(SIZE, way));
+        let status = control::ask(&volume.dir(), control::STATUS).unwrap();
+        let of =
+            |name: &str| status.iter().find(|(found, _)| found == name).map(|(_, text)| &**text);
+        match *way {
+            "io_uring" => {
+                assert_eq!((of("transport"), of("transport_reason")), (Some("io_uring"), None))
+            }
+            _ => {
+                assert_eq!(of("transport"), Some("/dev/fuse"));
+                assert_eq!(
+                    of("transport_reason"),
+                    Some("an option of the mount excludes io_uring")
+                );
+            }
+        }
+        volume.end();
+    }
 }
 
 #[test]

@@ -64,7 +64,7 @@ const COLUMNS: [(&str, &[&str]); 8] = [
     ("chkpts", &["checkpoints"]),
     ("flushes", &["flushes"]),
     ("log_MB", &["log_bytes"]),
-    ("home_MB", &["metadata_bytes"]),
+    ("meta_MB", &["metadata_bytes"]),
     ("data_MB", &["data_bytes"]),
     ("pushes", &["push_ail"]),
 ];
