@@ -33,8 +33,12 @@ use crate::volume::Volume;
 
 /// The state of the mount.
 pub const STATUS: &[u8] = b"uxfs.status";
-/// The engine's counters since the mount.
+/// The engine's counters since the mount, and the requests that came: [`REQUESTS`] of all kinds, and
+/// of each kind under that name, `_` and the protocol's. The request that reads them is one of them.
 pub const STATS: &[u8] = b"uxfs.stats";
+
+/// The name of the requests in [`STATS`].
+pub const REQUESTS: &str = "requests";
 
 /// The prefix of options to change: reading this value changes them. Reading a value is the only
 /// request that reaches the server of a read-only mount.
@@ -100,7 +104,7 @@ impl Control {
         match name {
             COPIED => Some(self.copied(ino)),
             STATUS => Some(self.status(volume, fs)),
-            STATS => Some(stats(fs)),
+            STATS => Some(stats(volume, fs)),
             _ => None,
         }
     }
@@ -173,7 +177,7 @@ impl Control {
     }
 }
 
-fn stats(fs: &Fs) -> Vec<u8> {
+fn stats(volume: &Volume, fs: &Fs) -> Vec<u8> {
     let mut lines = Lines::default();
     if let Some(why) = fs.stopped_by() {
         lines.add("stopped", why);
@@ -187,6 +191,11 @@ fn stats(fs: &Fs) -> Vec<u8> {
         lines.times(name, times);
     }
     lines.add("dirty_bytes", fs.dirty_bytes());
+    let requests = volume.requests();
+    lines.add(REQUESTS, requests.iter().map(|(_, count)| count).sum::<u64>());
+    for (kind, count) in requests {
+        lines.add(&format!("{REQUESTS}_{kind}"), count);
+    }
     lines.0.into_bytes()
 }
 

@@ -109,6 +109,7 @@ fn start(
     }
     cached.connect(session.notifier());
     volume.set_transport(session.transport());
+    volume.set_requests(session.requests());
     // Before the first request, so that the record has every message.
     volume.set_recorder(Recorder::begin(source, &dir));
     let (sender, events) = channel();

@@ -23,7 +23,7 @@ use uxfs::format::Ino;
 use uxfs::journal::{LogWorkOptions, Ticket};
 use uxfs::{Error, Fs, Unwritten};
 use uxfs_disk::fault::{self, Fault};
-use uxfs_transport::{Errno, Statx, Transport};
+use uxfs_transport::{Errno, Requests, Statx, Transport};
 
 use crate::attr::statx_of;
 use crate::awake::{Awake, DEVICE};
@@ -82,6 +82,8 @@ pub(crate) struct Volume {
     recorder: OnceLock<Recorder>,
     /// How requests come.
     transport: OnceLock<Transport>,
+    /// The requests that came, by kind.
+    requests: OnceLock<Requests>,
     /// It was reported that the volume has stopped.
     stopped_reported: AtomicBool,
     /// It was reported that something cannot be written now.
@@ -118,6 +120,7 @@ impl Volume {
             closed: Mutex::default(),
             recorder: OnceLock::new(),
             transport: OnceLock::new(),
+            requests: OnceLock::new(),
             stopped_reported: AtomicBool::new(false),
             retrying_reported: AtomicBool::new(false),
             sync_error: Mutex::default(),
@@ -151,6 +154,17 @@ impl Volume {
     pub(crate) fn set_transport(&self, transport: Transport) {
         // Set once, because a volume is mounted once.
         let _ = self.transport.set(transport);
+    }
+
+    /// Sets the counters of requests.
+    pub(crate) fn set_requests(&self, requests: Requests) {
+        // Set once, because a volume is mounted once.
+        let _ = self.requests.set(requests);
+    }
+
+    /// The requests that came so far, by kind.
+    pub(crate) fn requests(&self) -> Vec<(&'static str, u64)> {
+        self.requests.get().map_or_else(Vec::new, Requests::by_kind)
     }
 
     /// How requests come.

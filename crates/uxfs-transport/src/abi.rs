@@ -161,6 +161,21 @@ macro_rules! opcodes {
                 _ => return None,
             })
         }
+
+        /// The protocol's name of an operation; `None` if it is unknown.
+        pub(crate) fn kind(opcode: u32) -> Option<&'static str> {
+            Some(match opcode {
+                $($code => stringify!($name),)*
+                _ => return None,
+            })
+        }
+
+        /// Operation codes are below this number.
+        pub(crate) const OPCODES: usize = {
+            let mut end = 0;
+            $(if $code >= end { end = $code + 1; })*
+            end
+        };
     };
 }
 

@@ -16,6 +16,7 @@ use crate::abi::{
     WriteIn, fixed_len, op,
 };
 use crate::attr::{Handle, Node, SetTime, Time, decode_rdev};
+use crate::count::Tally;
 use crate::filesystem::{CopyRange, Fallocate, Filesystem, Ioctl, Read, SetAttr, Write};
 use crate::outlet::Outlet;
 use crate::reply::{Reply, ReplyEmpty};
@@ -30,14 +31,17 @@ pub(crate) fn answers_with_content(opcode: u32) -> bool {
     matches!(opcode, op::READ | op::READDIR | op::READDIRPLUS | op::READLINK)
 }
 
-/// Runs a request that came as one message. `outlet` makes the place for its reply, given its number.
+/// Counts and runs a request that came as one message. `outlet` makes the place for its reply, given
+/// its number.
 pub(crate) fn run_message(
     server: &impl Filesystem,
     message: &[u8],
+    tally: &Tally,
     outlet: impl FnOnce(u64) -> Outlet,
 ) {
     // Without a header there is no number to reply to.
     let Ok((head, body)) = InHeader::read_from_prefix(message) else { return };
+    tally.count(head.opcode);
     let args = fixed_len(head.opcode).ok_or(Errno::NOSYS);
     let args = args.and_then(|fixed| Args::split(body, fixed));
     match args {

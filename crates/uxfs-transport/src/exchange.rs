@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::count::Tally;
 use crate::dispatch;
 use crate::filesystem::Filesystem;
 use crate::outlet::Outlet;
@@ -12,7 +13,7 @@ use crate::outlet::Outlet;
 /// the replies that were sent meanwhile: none for a request without one or with a later one.
 pub fn exchange(server: &impl Filesystem, request: &[u8]) -> Vec<Vec<u8>> {
     let replies = Arc::default();
-    dispatch::run_message(server, request, |unique| Outlet::Memory {
+    dispatch::run_message(server, request, &Tally::default(), |unique| Outlet::Memory {
         replies: Arc::clone(&replies),
         unique,
     });

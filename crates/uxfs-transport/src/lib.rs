@@ -7,11 +7,12 @@
 //! Requests are parsed where they lie; content is written where it is sent from.
 //!
 //! Modules, from the bottom: `abi` (structures of the protocol), `sys` (unsafe calls), `attr`,
-//! `listing`, `request`, `negotiation`, `head`, `device` and `queue` (where replies go), `outlet` (either),
+//! `count`, `listing`, `request`, `negotiation`, `head`, `device` and `queue` (where replies go), `outlet` (either),
 //! `reply`, `filesystem`, `dispatch`, `exchange` (requests from memory), `ring`, `mount`, `session`.
 
 mod abi;
 mod attr;
+mod count;
 mod device;
 mod dispatch;
 mod exchange;
@@ -30,6 +31,7 @@ mod sys;
 
 pub use abi::{Capabilities, OpenedFlags};
 pub use attr::{Attr, Entry, Handle, Node, SetTime, Statx, Time};
+pub use count::Requests;
 pub use device::Notifier;
 pub use exchange::exchange;
 pub use filesystem::{CopyRange, Fallocate, Filesystem, Ioctl, Read, SetAttr, Write};

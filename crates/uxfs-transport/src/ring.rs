@@ -23,6 +23,7 @@ use zerocopy::IntoBytes;
 
 use crate::Errno;
 use crate::abi::{InHeader, fixed_len};
+use crate::count::Tally;
 use crate::device::Device;
 use crate::dispatch;
 use crate::filesystem::Filesystem;
@@ -69,6 +70,7 @@ pub(crate) struct Worker {
     queue: Arc<Queue>,
     number: u16,
     device: Arc<Device>,
+    tally: Arc<Tally>,
     /// A request came.
     served: bool,
 }
@@ -77,6 +79,7 @@ impl Worker {
     /// The worker of queue `number`, which the calling thread becomes.
     pub(crate) fn new(
         device: Arc<Device>,
+        tally: Arc<Tally>,
         number: u16,
         depth: usize,
         payload_size: usize,
@@ -87,6 +90,7 @@ impl Worker {
             queue: Arc::new(Queue::new()?),
             number,
             device,
+            tally,
             served: false,
         };
         let Self { ring, entries, queue, device, .. } = &mut worker;
@@ -141,6 +145,7 @@ impl Worker {
         self.served = true;
         let memory = &mut self.entries[entry];
         let head: InHeader = memory.header.request();
+        self.tally.count(head.opcode);
         let direct = dispatch::answers_with_content(head.opcode);
         let payload = if direct { memory.payload.take() } else { None };
         let unique = head.unique;

@@ -16,6 +16,7 @@ use std::thread::JoinHandle;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{Capabilities, InHeader, InitIn, InitOut, MAJOR, MINOR_OLDEST, op};
+use crate::count::{Requests, Tally};
 use crate::device::{Device, Notifier};
 use crate::dispatch;
 use crate::filesystem::Filesystem;
@@ -89,6 +90,7 @@ pub struct Session<S> {
     negotiation: Negotiation,
     /// Number of rings, or why there are none.
     rings: Result<u16, NoRing>,
+    requests: Requests,
 }
 
 impl<S: Filesystem> Session<S> {
@@ -111,12 +113,18 @@ impl<S: Filesystem> Session<S> {
             settings,
             negotiation,
             rings,
+            requests: Requests::default(),
         })
     }
 
     /// How requests come.
     pub fn transport(&self) -> Transport {
         self.rings.map_or_else(Transport::Device, |_| Transport::Ring)
+    }
+
+    /// The requests that came, by kind.
+    pub fn requests(&self) -> Requests {
+        self.requests.clone()
     }
 
     /// A channel for notifications to the kernel.
@@ -166,27 +174,33 @@ impl<S: Filesystem> Session<S> {
             _ => self.device.clone_connection().map_or_else(|_| Arc::clone(&self.device), Arc::new),
         };
         let (server, size) = (Arc::clone(&self.server), self.negotiation.request_size());
+        let tally = self.requests.tally();
         std::thread::Builder::new()
             .name(format!("fuse-{number}"))
-            .spawn(move || read_requests(&*server, &device, size))
+            .spawn(move || read_requests(&*server, &device, &tally, size))
     }
 
     fn start_worker(&self, number: u16, rings: u16) -> io::Result<JoinHandle<io::Result<()>>> {
         let (server, device) = (Arc::clone(&self.server), Arc::clone(&self.device));
         let payload = self.negotiation.payload_size();
-        let depth = ring::depth(rings);
+        let (depth, tally) = (ring::depth(rings), self.requests.tally());
         std::thread::Builder::new().name(format!("fuse-ring-{number}")).spawn(move || {
             sys::serve_processor(number);
-            Worker::new(device, number, depth, payload)?.run(&*server)
+            Worker::new(device, tally, number, depth, payload)?.run(&*server)
         })
     }
 }
 
-fn read_requests(server: &impl Filesystem, device: &Arc<Device>, size: usize) -> io::Result<()> {
+fn read_requests(
+    server: &impl Filesystem,
+    device: &Arc<Device>,
+    tally: &Tally,
+    size: usize,
+) -> io::Result<()> {
     let mut buffer = vec![0; size];
     while let Some(message) = device.next(&mut buffer)? {
         let outlet = |unique| Outlet::Device { device: Arc::clone(device), unique };
-        dispatch::run_message(server, message, outlet);
+        dispatch::run_message(server, message, tally, outlet);
     }
     Ok(())
 }

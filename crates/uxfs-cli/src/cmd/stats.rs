@@ -1,4 +1,4 @@
-//! `uxfs stats`: shows the engine's counters and the state of the log.
+//! `uxfs stats`: shows the engine's counters, the state of the log, and a mount's requests by kind.
 
 #[cfg(target_os = "linux")]
 mod of_mount;
@@ -18,8 +18,10 @@ use crate::session::{Failure, Result, Session};
 ///
 /// The counters belong to the process that has the volume open (the library's `Fs::stats`). They have
 /// the names of /proc/fs/xfs/stat where it counts the same. For an image they start when this command
-/// opens it; for a mounted directory, with the mount. With --watch, stats prints a line every few
-/// seconds until the mount ends: the rates in that interval, and the dirty bytes.
+/// opens it; for a mounted directory, with the mount. A mount also counts the kernel's requests: all of
+/// them (requests) and each kind (requests_LOOKUP, for example). The request that reads the counters is
+/// one of them. With --watch, stats prints a line every few seconds until the mount ends: the rates in
+/// that interval, and the dirty bytes.
 #[derive(Args)]
 #[command(
     after_help = "Examples:\n  uxfs stats disk.img\n  uxfs stats --json disk.img | jq .log_bytes\n  \

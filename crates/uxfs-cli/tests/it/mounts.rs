@@ -86,9 +86,14 @@ fn status_and_sync_work_on_a_running_mount() {
     fixture.uxfs(&["sync", "mnt/dir/file"]).good();
     assert!(fixture.uxfs(&["status", "--json", "mnt"]).good().contains("\"dirty_bytes\":0"));
     let stats = fixture.uxfs(&["stats", "mnt"]).good();
-    assert!(stats.lines().any(|line| line == "data_writes 1"), "{stats}");
+    for line in ["data_writes 1", "requests_MKDIR 1", "requests_MKNOD 1"] {
+        assert!(stats.lines().any(|other| other == line), "{line}: {stats}");
+    }
+    let json = fixture.uxfs(&["stats", "--json", "mnt"]).good();
+    assert!(json.contains("\"requests_MKDIR\":1,") && json.contains("\"requests\":"), "{json}");
     let watched = fixture.uxfs(&["stats", "mnt", "--watch", "1", "--count", "1"]).good();
     assert_eq!(watched.lines().count(), 2, "{watched}");
+    assert!(watched.contains(" requests "), "{watched}");
     fixture.uxfs(&["umount", "mnt"]).good();
     assert!(fixture.uxfs(&["status", "mnt"]).code == 3, "it has ended");
     for command in ["sync", "stats"] {

@@ -8,6 +8,7 @@
 mod cached;
 mod calls;
 mod clients;
+mod counts;
 mod engine;
 mod faults;
 mod kill;

@@ -58,7 +58,8 @@ impl Sample {
 
 /// Columns of --watch: the heading and the counters that are summed. Counters of `_MB` columns are in
 /// bytes.
-const COLUMNS: [(&str, &[&str]); 8] = [
+const COLUMNS: [(&str, &[&str]); 9] = [
+    ("requests", &[control::REQUESTS]),
     ("trans", &["trans_async", "trans_sync"]),
     ("forces", &["log_force"]),
     ("chkpts", &["checkpoints"]),
