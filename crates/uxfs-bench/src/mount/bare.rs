@@ -11,16 +11,16 @@ use std::path::Path;
 
 use uxfs_fuse::settings::{self, TTL};
 use uxfs_transport::{
-    Attr, Bytes, Entry, Errno, Filesystem, Handle, MountOptions, Negotiation, Node as Number,
-    Opened, Read, Reply, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite,
-    ReplyXattr, Request, Session, SetAttr, Statfs, Write,
+    Attr, Bytes, Entry, Errno, Filesystem, Handle, Listing, MountOptions, Name, Negotiation,
+    Node as Number, Opened, Read, Reply, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs,
+    ReplyWrite, ReplyXattr, Request, Session, SetAttr, Statfs, Write,
 };
 
 /// Number of the root directory.
 pub(super) const ROOT: u64 = 1;
-/// The errno of a name that does not exist, and of reading a directory.
+/// The errno of a name that does not exist, and of what a server does not know.
 pub(super) const ENOENT: i32 = 2;
-pub(super) const EISDIR: i32 = 21;
+const ENOSYS: i32 = 38;
 
 /// An inode, as these servers see it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +36,22 @@ pub(super) trait Content: Send + Sync + 'static {
     /// An inode that the kernel has looked up.
     fn node(&self, ino: u64) -> io::Result<Node>;
     fn make(&self, dir: u64, name: &OsStr, is_dir: bool) -> io::Result<Node>;
-    fn remove(&self, dir: u64, name: &OsStr) -> io::Result<()>;
-    /// Sets the length of a file, in bytes.
-    fn resize(&self, ino: u64, size: u64) -> io::Result<()>;
+    fn remove(&self, dir: u64, name: &OsStr, is_dir: bool) -> io::Result<()>;
+    fn rename(&self, _from: (u64, &OsStr), _to: (u64, &OsStr)) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(ENOSYS))
+    }
+    /// Calls `add` for each name of a directory after `from`, until it returns false.
+    fn list(
+        &self,
+        _dir: u64,
+        _from: u64,
+        _add: &mut dyn FnMut(&Name<'_>) -> bool,
+    ) -> io::Result<()> {
+        Err(io::Error::from_raw_os_error(ENOSYS))
+    }
+    /// The kernel gives up this many of the references that `find` and `make` gave it.
+    fn forget(&self, _ino: u64, _count: u64) {}
+    fn change(&self, ino: u64, change: &SetAttr) -> io::Result<()>;
     /// Reads. Returns the number of bytes.
     fn read(&self, ino: u64, offset: u64, into: &mut [u8]) -> io::Result<usize>;
     fn write(&self, ino: u64, offset: u64, data: &[u8]) -> io::Result<()>;
@@ -99,13 +112,16 @@ impl<C: Content> Filesystem for Bare<C> {
         reply.send(done(found.map(|found| entry(found.unwrap_or(none)))));
     }
 
+    fn forget(&self, node: Number, count: u64) {
+        self.0.forget(node.0, count);
+    }
+
     fn getattr(&self, _: &Request, node: Number, reply: ReplyAttr) {
         reply.send(done(self.0.node(node.0).map(|node| (attr(node), TTL))));
     }
 
     fn setattr(&self, _: &Request, node: Number, change: &SetAttr, reply: ReplyAttr) {
-        let resized = change.size.map_or(Ok(()), |size| self.0.resize(node.0, size));
-        let node = resized.and_then(|()| self.0.node(node.0));
+        let node = self.0.change(node.0, change).and_then(|()| self.0.node(node.0));
         reply.send(done(node.map(|node| (attr(node), TTL))));
     }
 
@@ -126,11 +142,44 @@ impl<C: Content> Filesystem for Bare<C> {
     }
 
     fn unlink(&self, _: &Request, dir: Number, name: &[u8], reply: ReplyEmpty) {
-        reply.send(done(self.0.remove(dir.0, OsStr::from_bytes(name))));
+        reply.send(done(self.0.remove(dir.0, OsStr::from_bytes(name), false)));
     }
 
     fn rmdir(&self, _: &Request, dir: Number, name: &[u8], reply: ReplyEmpty) {
-        reply.send(done(self.0.remove(dir.0, OsStr::from_bytes(name))));
+        reply.send(done(self.0.remove(dir.0, OsStr::from_bytes(name), true)));
+    }
+
+    fn rename(
+        &self,
+        _: &Request,
+        (dir, name): (Number, &[u8]),
+        (to_dir, to_name): (Number, &[u8]),
+        flags: u32,
+        reply: ReplyEmpty,
+    ) {
+        if flags != 0 {
+            return reply.error(Errno::INVAL);
+        }
+        let from = (dir.0, OsStr::from_bytes(name));
+        reply.send(done(self.0.rename(from, (to_dir.0, OsStr::from_bytes(to_name)))));
+    }
+
+    fn readdir(&self, _: &Request, node: Number, read: Read, reply: Reply<Bytes>) {
+        reply.fill(|buffer| {
+            let mut listing = Listing::new(buffer);
+            done(self.0.list(node.0, read.offset, &mut |name| listing.add(name)))?;
+            Ok(listing.len())
+        });
+    }
+
+    fn readdirplus(&self, _: &Request, node: Number, read: Read, reply: Reply<Bytes>) {
+        // Without attributes: the kernel asks for those that it needs.
+        let nothing = entry(Node { ino: 0, is_dir: false, size: 0 });
+        reply.fill(|buffer| {
+            let mut listing = Listing::new(buffer);
+            done(self.0.list(node.0, read.offset, &mut |name| listing.add_plus(&nothing, name)))?;
+            Ok(listing.len())
+        });
     }
 
     fn read(&self, _: &Request, node: Number, read: Read, reply: Reply<Bytes>) {

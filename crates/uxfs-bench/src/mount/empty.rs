@@ -8,6 +8,8 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{io, sync::Mutex, sync::PoisonError};
 
+use uxfs_transport::SetAttr;
+
 use super::bare::{self, Content, ENOENT, Node, ROOT};
 
 /// Names are spread over this many tables, each with a lock of its own.
@@ -60,13 +62,13 @@ impl Content for Empty {
         Ok(node(ino))
     }
 
-    fn remove(&self, dir: u64, name: &OsStr) -> io::Result<()> {
+    fn remove(&self, dir: u64, name: &OsStr, _: bool) -> io::Result<()> {
         let mut names = self.names(dir, name).lock().unwrap_or_else(PoisonError::into_inner);
         let gone = names.remove(&(dir, name.into()));
         gone.map(drop).ok_or_else(|| io::Error::from_raw_os_error(ENOENT))
     }
 
-    fn resize(&self, _: u64, _: u64) -> io::Result<()> {
+    fn change(&self, _: u64, _: &SetAttr) -> io::Result<()> {
         Ok(())
     }
 
