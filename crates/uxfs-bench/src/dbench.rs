@@ -6,7 +6,7 @@
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +22,7 @@ use crate::loadfile::{self, Op};
 use crate::player::{Deltree, Player, Server, new_inode};
 use crate::settings::{DELAYLOG, KERNEL, Setting, settings_of_round};
 use crate::table::{Run, Table};
-use crate::traffic::Durability;
+use crate::traffic::{Durability, Traffic};
 use crate::{BenchError, Result};
 
 /// The measurement, and where it runs.
@@ -90,7 +90,13 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
                     }
                     Setting::Kernel(kind) => {
                         let mounted = Mounted::new(kind, &scratch, options.size)?;
-                        let run = dbench(options, clients, &mounted);
+                        let load = Load {
+                            file: &options.load,
+                            seconds: options.seconds,
+                            clients,
+                            dir: &mounted.dir,
+                        };
+                        let run = load.run(|| mounted.traffic(), || mounted.sync());
                         let age = mounted.age();
                         mounted.done()?;
                         (run?, age)
@@ -252,53 +258,72 @@ impl Server for Volume<'_> {
     }
 }
 
-fn dbench(options: &Options, clients: u32, mounted: &Mounted) -> Result<Run> {
-    let fail = |e: std::io::Error| BenchError::new("dbench", e);
-    let mut child = Command::new("dbench")
-        .arg("-c")
-        .arg(&options.load)
-        .args(["-t", &options.seconds.to_string()])
-        .args([OsStr::new("-D"), mounted.dir.as_os_str()])
-        .arg(clients.to_string())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .map_err(fail)?;
-    let out = child.stdout.take().ok_or_else(|| BenchError::new("dbench", "has no output"))?;
-    let mut before = mounted.traffic()?;
-    let mut start = Instant::now();
-    let (mut executing, mut during) = (false, None);
-    let (mut rate, mut worst, mut steps) = (None, None, 0);
-    for line in BufReader::new(out).lines() {
-        let line = line.map_err(fail)?;
-        if line.contains(" warmup ") || (line.contains(" execute ") && !executing) {
-            executing = line.contains(" execute ");
-            (before, start) = (mounted.traffic()?, Instant::now());
-        } else if line.contains(" cleanup ") && during.is_none() {
-            during = Some((mounted.traffic()?, start.elapsed().as_secs_f64()));
-        }
-        // `NAME COUNT AVERAGE MAXIMUM`, in the table at the end.
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        match fields.as_slice() {
-            ["Throughput", mb, ..] => {
-                rate = mb.parse().ok();
-                let last = line.split("max_latency=").nth(1);
-                worst = last.and_then(|l| l.trim_end_matches(" ms").trim().parse().ok());
+/// A run of the real dbench in a directory.
+pub(crate) struct Load<'a> {
+    /// The load, in dbench's format.
+    pub(crate) file: &'a Path,
+    pub(crate) seconds: u32,
+    pub(crate) clients: u32,
+    pub(crate) dir: &'a Path,
+}
+
+impl Load<'_> {
+    /// Runs it. `traffic` returns that to the device so far; `sync` makes everything durable.
+    pub(crate) fn run(
+        &self,
+        traffic: impl Fn() -> Result<Traffic>,
+        sync: impl Fn() -> Result<()>,
+    ) -> Result<Run> {
+        let fail = |e: std::io::Error| BenchError::new("dbench", e);
+        let mut child = Command::new("dbench")
+            .arg("-c")
+            .arg(self.file)
+            .args(["-t", &self.seconds.to_string()])
+            .args([OsStr::new("-D"), self.dir.as_os_str()])
+            .arg(self.clients.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .map_err(fail)?;
+        let out = child.stdout.take().ok_or_else(|| BenchError::new("dbench", "has no output"))?;
+        let mut before = traffic()?;
+        let mut start = Instant::now();
+        let (mut executing, mut during) = (false, None);
+        let (mut rate, mut worst, mut steps) = (None::<f64>, None, 0);
+        for line in BufReader::new(out).lines() {
+            let line = line.map_err(fail)?;
+            if line.contains(" warmup ") || (line.contains(" execute ") && !executing) {
+                executing = line.contains(" execute ");
+                (before, start) = (traffic()?, Instant::now());
+            } else if line.contains(" cleanup ") && during.is_none() {
+                during = Some((traffic()?, start.elapsed().as_secs_f64()));
             }
-            [_, count, average, _] if average.contains('.') => {
-                steps += count.parse::<u64>().unwrap_or(0);
+            // `NAME COUNT AVERAGE MAXIMUM`, in the table at the end.
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            match fields.as_slice() {
+                ["Throughput", mb, ..] => {
+                    rate = mb.parse().ok();
+                    let last = line.split("max_latency=").nth(1);
+                    worst = last.and_then(|l| l.trim_end_matches(" ms").trim().parse().ok());
+                }
+                [_, count, average, _] if average.contains('.') => {
+                    steps += count.parse::<u64>().unwrap_or(0);
+                }
+                _ => {}
             }
-            _ => {}
         }
+        let status = child.wait().map_err(fail)?;
+        let (Some(rate), true, Some((during, seconds))) = (rate, status.success(), during) else {
+            return Err(BenchError::new("dbench", format!("{status}, or no throughput printed")));
+        };
+        if rate <= 0.0 {
+            return Err(BenchError::new("dbench", "measured nothing: give it more seconds"));
+        }
+        sync()?;
+        let all = traffic()? - before;
+        Ok(Run { rate, worst_ms: worst, seconds, steps, during: during - before, all })
     }
-    let status = child.wait().map_err(fail)?;
-    let (Some(rate), true, Some((during, seconds))) = (rate, status.success(), during) else {
-        return Err(BenchError::new("dbench", format!("{status}, or no throughput printed")));
-    };
-    mounted.sync()?;
-    let all = mounted.traffic()? - before;
-    Ok(Run { rate, worst_ms: worst, seconds, steps, during: during - before, all })
 }
 
 #[cfg(test)]

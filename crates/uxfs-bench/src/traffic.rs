@@ -39,6 +39,10 @@ pub enum Durability {
     Within(u32),
     /// Steps are never durable.
     Nothing,
+    /// Steps are in files of the host, whose traffic is not counted.
+    Host,
+    /// There are no steps.
+    NoSteps,
 }
 
 /// What a crash after `steps` steps would cost, in words. `during` is the traffic while they ran,
@@ -51,6 +55,8 @@ pub fn crash_cost(durability: Durability, steps: u64, during: Traffic, all: Traf
         }
         Durability::Each => "everything: nothing was flushed".into(),
         Durability::Nothing => "everything: no storage behind it".into(),
+        Durability::Host => "what the host's file system has not written".into(),
+        Durability::NoSteps => "nothing: no file was made".into(),
         Durability::Within(seconds) => {
             let logged = during.log_bytes as f64 / all.log_bytes.max(1) as f64;
             let left = (steps as f64 * (1.0 - logged.min(1.0))).round();

@@ -6,6 +6,7 @@ use uxfs_fuse::awake;
 
 use super::options::Options;
 use super::served::Served;
+use super::subject::{COMMIT, MOUNT};
 use crate::fs_mark;
 use crate::host::Scratch;
 use crate::kernel::{Kind, Mounted};
@@ -14,14 +15,10 @@ use crate::table::{Run, Table};
 use crate::traffic::{Durability, Traffic};
 use crate::{BenchError, Result};
 
-const MOUNT: &str = "uxfs mount";
 const EMPTY: &str = "empty FUSE server";
 /// With processors kept from halting, as a busy mount keeps them.
 const EMPTY_AWAKE: &str = "empty FUSE server, awake";
 const KERNEL_AWAKE: &str = "kernel xfs, awake";
-
-/// Longest time of a change in the mount's memory, in seconds.
-const COMMIT: u32 = 1;
 
 /// Empty files in memory, against the empty server.
 pub(super) fn creates(

@@ -16,8 +16,14 @@ pub struct Options {
     pub files: Option<u32>,
     /// Entries of the large directory.
     pub entries: u32,
-    /// Bytes of the large file.
-    pub bytes: u64,
+    /// Bytes of the file of the streams, and of the random accesses; `None` for the default.
+    pub bytes: Option<u64>,
+    /// Numbers of clients of dbench.
+    pub clients: Vec<u32>,
+    /// Seconds of a run of dbench, and of the program that computes.
+    pub seconds: u32,
+    /// An uncompressed tarball for the programs; `None` for a tree made from a seed.
+    pub tree: Option<PathBuf>,
     pub options: String,
     /// Size of the volumes in bytes.
     pub size: u64,
@@ -31,6 +37,14 @@ pub enum Part {
     Durable,
     /// A large file written and read from end to end.
     Streams,
+    /// Blocks of a file, read and written in random order.
+    Random,
+    /// dbench.
+    Dbench,
+    /// tar, find, git and rm on a tree of source files.
+    Programs,
+    /// A program that computes while others create files.
+    Beside,
     Directory,
     /// Resident memory, of a small and of a large volume.
     Memory,

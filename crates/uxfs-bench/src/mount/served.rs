@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use uxfs_fuse::{control, mounts};
 
-use crate::host::{Scratch, run};
+use super::requests::Requests;
+use crate::host::{Scratch, run, sync_fs};
 use crate::traffic::Traffic;
 use crate::{BenchError, Result};
 
@@ -15,6 +16,8 @@ pub(crate) struct Served {
     pub(crate) dir: PathBuf,
     /// The image, if it is a mount of uxfs.
     image: Option<PathBuf>,
+    /// The directory of the host that a pass-through server forwards to.
+    backing: Option<PathBuf>,
 }
 
 impl Served {
@@ -48,11 +51,15 @@ impl Served {
         Self::start(command, scratch, None)
     }
 
-    /// A server that forwards everything to files of the host, in `backing`.
-    pub(crate) fn through(uxfs: &Path, scratch: &Scratch, backing: &Path) -> Result<Self> {
+    /// A server that forwards everything to files of the host.
+    pub(crate) fn through(uxfs: &Path, scratch: &Scratch) -> Result<Self> {
+        let backing = scratch.file("backing");
+        let made = std::fs::create_dir_all(&backing);
+        made.map_err(|e| BenchError::new(backing.display().to_string(), e))?;
         let mut command = Command::new(uxfs);
-        command.args(["bench", "serve-through"]).arg(backing).arg(scratch.mnt());
-        Self::start(command, scratch, None)
+        command.args(["bench", "serve-through"]).arg(&backing).arg(scratch.mnt());
+        let served = Self::start(command, scratch, None)?;
+        Ok(Self { backing: Some(backing), ..served })
     }
 
     fn start(mut command: Command, scratch: &Scratch, image: Option<PathBuf>) -> Result<Self> {
@@ -66,7 +73,7 @@ impl Served {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        Ok(Self { child, dir, image })
+        Ok(Self { child, dir, image, backing: None })
     }
 
     /// The traffic to the volume's device so far; zero for a server without one.
@@ -74,8 +81,7 @@ impl Served {
         if self.image.is_none() {
             return Ok(Traffic::default());
         }
-        let pairs = control::ask(&self.dir, control::STATS);
-        let pairs = pairs.map_err(|e| BenchError::new("asking the mount", e))?;
+        let pairs = self.stats()?;
         let count = |wanted: &str| {
             let found = pairs.iter().find(|(name, _)| name == wanted);
             found.and_then(|(_, value)| value.parse::<u64>().ok()).unwrap_or(0)
@@ -89,14 +95,28 @@ impl Served {
         })
     }
 
+    fn stats(&self) -> Result<Vec<(String, String)>> {
+        let pairs = control::ask(&self.dir, control::STATS);
+        pairs.map_err(|e| BenchError::new("asking the mount", e))
+    }
+
+    /// The requests that came to the mount so far, with the one of this call.
+    pub(crate) fn requests(&self) -> Result<Requests> {
+        let pairs = self.stats()?.into_iter();
+        let kinds = pairs.filter_map(|(name, count)| {
+            let kind = name.strip_prefix(control::REQUESTS)?.strip_prefix('_')?;
+            Some((kind.to_owned(), count.parse().ok()?))
+        });
+        Ok(Requests(kinds.collect()))
+    }
+
     pub(crate) fn sync(&self) -> Result<()> {
-        match &self.image {
-            Some(_) => {
-                let synced = control::sync(&self.dir);
-                synced.map(drop).map_err(|e| BenchError::new("syncing the mount", e))
-            }
-            None => Ok(()),
-        }
+        let synced = match (&self.image, &self.backing) {
+            (Some(_), _) => control::sync(&self.dir).map(drop),
+            (None, Some(backing)) => sync_fs(backing),
+            (None, None) => Ok(()),
+        };
+        synced.map_err(|e| BenchError::new("syncing the mount", e))
     }
 
     /// Largest resident memory of the server so far, in KiB.
@@ -116,14 +136,19 @@ impl Served {
         Ok(())
     }
 
-    /// Unmounts it, waits for its end, and removes its image.
+    /// Unmounts it, waits for its end, and removes its files.
     pub(crate) fn done(mut self) -> Result<()> {
         self.end()?;
-        match &self.image {
-            Some(image) => std::fs::remove_file(image)
-                .map_err(|e| BenchError::new(image.display().to_string(), e)),
-            None => Ok(()),
+        let gone = |path: &Path, result: std::io::Result<()>| {
+            result.map_err(|e| BenchError::new(path.display().to_string(), e))
+        };
+        if let Some(image) = &self.image {
+            gone(image, std::fs::remove_file(image))?;
         }
+        if let Some(backing) = &self.backing {
+            gone(backing, std::fs::remove_dir_all(backing))?;
+        }
+        Ok(())
     }
 }
 

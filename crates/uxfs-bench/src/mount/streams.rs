@@ -7,12 +7,12 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::options::Options;
-use super::served::Served;
+use super::subject::{self, MOUNT, THROUGH};
 use crate::host::{Scratch, drop_from_cache};
 use crate::{BenchError, Report, Result, Row};
 
-const MOUNT: &str = "uxfs mount";
-const THROUGH: &str = "FUSE pass-through server";
+/// Default length of the file.
+const BYTES: u64 = 1 << 30;
 const HOST: &str = "host file, no FUSE";
 const STABLE: &str = "on stable storage (fsync included)";
 const READ: &str = "nothing written";
@@ -42,7 +42,7 @@ pub(super) fn run_all(
             }
         }
     }
-    let size = options.bytes >> 20;
+    let size = options.bytes.unwrap_or(BYTES) >> 20;
     let reports = rows.into_iter().zip(titles).map(|(rows, what)| Report {
         title: format!("a file of {size} MiB {what}, {} KiB a call", CALL >> 10),
         unit: "MB/s",
@@ -54,28 +54,14 @@ pub(super) fn run_all(
 }
 
 fn one(options: &Options, scratch: &Scratch, name: &str) -> Result<(Rates, Option<u64>)> {
-    let backing = scratch.file("backing");
-    fill_page_cache(&scratch.file("warm"), 2 * options.bytes)?;
+    let bytes = options.bytes.unwrap_or(BYTES);
+    fill_page_cache(&scratch.file("warm"), 2 * bytes)?;
     if name == HOST {
-        let rates = stream(&scratch.file("large"), options.bytes)?;
-        return Ok((rates, None));
+        return Ok((stream(&scratch.file("large"), bytes)?, None));
     }
-    let served = match name {
-        MOUNT => Served::volume(&options.uxfs, scratch, options.size, &options.options)?,
-        _ => {
-            let made = std::fs::create_dir_all(&backing);
-            made.map_err(|e| BenchError::new(backing.display().to_string(), e))?;
-            Served::through(&options.uxfs, scratch, &backing)?
-        }
-    };
-    let rates = stream(&served.dir.join("large"), options.bytes);
-    let memory = served.memory_kib();
-    served.done()?;
-    if name == THROUGH {
-        let gone = std::fs::remove_dir_all(&backing);
-        gone.map_err(|e| BenchError::new(backing.display().to_string(), e))?;
-    }
-    Ok((rates?, memory))
+    subject::with(name, options, scratch, |subject| {
+        Ok((stream(&subject.dir().join("large"), bytes)?, subject.memory_kib()))
+    })
 }
 
 /// Fills the page cache with data that is dropped at once. In a virtual machine, memory that was

@@ -111,22 +111,24 @@ enum What {
         #[arg(long, default_value = "", value_name = "TEXT")]
         only: String,
     },
-    /// Measure a mount: file creation with and without sync, a large file, a large directory, memory;
-    /// compare with an empty FUSE server, a pass-through FUSE server and the kernel's XFS
+    /// Measure a mount: file creation with and without sync, a large file, random accesses, dbench, tar,
+    /// find, git and rm, a program beside it, a large directory, memory; compare with an empty FUSE
+    /// server, a pass-through FUSE server and the kernel's XFS
     ///
-    /// The FUSE servers use the same crate and settings as the mount. Needs root, fs_mark and mkfs.xfs.
-    /// Each part prints one or more tables. The host file system's speed affects all figures, so
-    /// compare only figures of one run.
+    /// The FUSE servers use the same crate and settings as the mount. Needs root, mkfs.xfs, and the
+    /// programs of the parts: fs_mark, dbench, git. Each part prints one or more tables. The host file
+    /// system's speed affects all figures, so compare only figures of one run.
     #[command(after_help = "Examples:\n  \
         uxfs bench mount\n  \
         uxfs bench mount --part durable --threads 8,32 --rounds 5\n  \
+        uxfs bench mount --part programs --tree linux-6.1.tar --mount-options io_uring\n  \
         uxfs bench mount --part directory --entries 1000000 --rounds 1\n  \
         uxfs bench mount --part memory --files 500000 --mount-options cache_bytes=16m")]
     Mount {
         /// Run only these parts
         #[arg(long = "part", value_enum, value_delimiter = ',', value_name = "PART,...")]
         parts: Vec<MountPart>,
-        /// Numbers of threads that create files [default: 1,2,4,8; durable: 1,8,16,32,64]
+        /// Numbers of threads that create files [default: 1,2,4,8; durable: 1,8,16,32,64; beside: 1,2]
         #[arg(long, value_delimiter = ',', value_name = "N,...")]
         threads: Option<Vec<u32>>,
         /// Files that all threads create together [default: 40000; durable: 8000; memory: 200000]
@@ -135,9 +137,18 @@ enum What {
         /// Entries of the large directory
         #[arg(long, default_value_t = 200_000, value_name = "N")]
         entries: u32,
-        /// Size of the large file
-        #[arg(long, default_value = "1G", value_parser = parse_size, value_name = "SIZE")]
-        size: u64,
+        /// Size of the file of the parts streams and random [default: 1G; random: 256M]
+        #[arg(long, value_parser = parse_size, value_name = "SIZE")]
+        size: Option<u64>,
+        /// Numbers of dbench's clients
+        #[arg(long, value_delimiter = ',', default_value = "2,10,50", value_name = "N,...")]
+        clients: Vec<u32>,
+        /// Seconds of each run of the parts dbench and beside
+        #[arg(long, default_value_t = 10, value_name = "N")]
+        seconds: u32,
+        /// Uncompressed tarball for the part programs [default: 8000 files made from a seed]
+        #[arg(long, value_name = "TAR")]
+        tree: Option<PathBuf>,
         /// Additional mount options, such as cache_bytes=16m
         #[arg(long, default_value = "rw", value_name = "OPTIONS")]
         mount_options: String,
@@ -182,6 +193,17 @@ enum MountPart {
     /// Write and sync a file of --size, read it, and read it from the page cache; compare with the
     /// pass-through server and with the host's file
     Streams,
+    /// Read and write blocks of 4 KiB of a file of --size in random order, without the page cache;
+    /// compare with the pass-through server and with the kernel's XFS
+    Random,
+    /// Run dbench with --clients clients; compare with the pass-through server and with the kernel's XFS
+    Dbench,
+    /// Time tar x, find, git add and commit, and rm -r on --tree; compare with the kernel's XFS; count
+    /// the requests of each by kind
+    Programs,
+    /// Time a program that computes, alone and beside --threads threads that create files on the mount
+    /// and on the kernel's XFS
+    Beside,
     /// Create, list and remove a directory of --entries entries; compare the cost per entry with a
     /// directory of 10000
     Directory,
@@ -191,14 +213,27 @@ enum MountPart {
 }
 
 impl MountPart {
-    const ALL: [Self; 5] =
-        [Self::Creates, Self::Durable, Self::Streams, Self::Directory, Self::Memory];
+    const ALL: [Self; 9] = [
+        Self::Creates,
+        Self::Durable,
+        Self::Streams,
+        Self::Random,
+        Self::Dbench,
+        Self::Programs,
+        Self::Beside,
+        Self::Directory,
+        Self::Memory,
+    ];
 
     fn part(self) -> mount::Part {
         match self {
             Self::Creates => mount::Part::Creates,
             Self::Durable => mount::Part::Durable,
             Self::Streams => mount::Part::Streams,
+            Self::Random => mount::Part::Random,
+            Self::Dbench => mount::Part::Dbench,
+            Self::Programs => mount::Part::Programs,
+            Self::Beside => mount::Part::Beside,
             Self::Directory => mount::Part::Directory,
             Self::Memory => mount::Part::Memory,
         }
@@ -271,7 +306,17 @@ pub(crate) fn run(options: &Options, session: &Session, journal: JournalOptions)
             let wanted = recovery::Options { dir, rounds, files: *files, size: TABLE_SIZE };
             results.push(Outcome::Report(recovery::run_all(&wanted, &mut say).map_err(failed)?));
         }
-        What::Mount { parts, threads, files, entries, size, mount_options } => {
+        What::Mount {
+            parts,
+            threads,
+            files,
+            entries,
+            size,
+            clients,
+            seconds,
+            tree,
+            mount_options,
+        } => {
             let uxfs = std::env::current_exe().map_err(|e| Failure::host("uxfs", &e))?;
             let parts = if parts.is_empty() { &MountPart::ALL[..] } else { parts };
             let wanted = mount::Options {
@@ -283,6 +328,9 @@ pub(crate) fn run(options: &Options, session: &Session, journal: JournalOptions)
                 files: *files,
                 entries: *entries,
                 bytes: *size,
+                clients: clients.clone(),
+                seconds: (*seconds).max(1),
+                tree: tree.clone(),
                 options: mount_options.clone(),
                 size: TABLE_SIZE,
             };
@@ -290,6 +338,7 @@ pub(crate) fn run(options: &Options, session: &Session, journal: JournalOptions)
             results.extend(outcomes.into_iter().map(|outcome| match outcome {
                 mount::Outcome::Table(table) => Outcome::Table(table),
                 mount::Outcome::Report(report) => Outcome::Report(report),
+                mount::Outcome::Requests(requests) => Outcome::Requests(requests),
             }));
         }
         What::ServeEmpty { mount_point } => {
@@ -323,6 +372,7 @@ pub(crate) fn run(options: &Options, session: &Session, journal: JournalOptions)
         session.print(match result {
             Outcome::Report(report) => report.to_string(),
             Outcome::Table(table) => table.to_string(),
+            Outcome::Requests(requests) => requests.to_string(),
         })?;
     }
     Ok(())
@@ -332,6 +382,7 @@ pub(crate) fn run(options: &Options, session: &Session, journal: JournalOptions)
 enum Outcome {
     Report(Report),
     Table(Table),
+    Requests(mount::RequestTable),
 }
 
 impl Outcome {
@@ -339,6 +390,7 @@ impl Outcome {
         match self {
             Self::Report(report) => report.json(),
             Self::Table(table) => table.json(),
+            Self::Requests(requests) => requests.json(),
         }
     }
 }

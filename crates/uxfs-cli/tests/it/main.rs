@@ -4,6 +4,7 @@
 //! the image with the command.
 
 mod attributes;
+mod bench_mount;
 mod builds;
 mod contents;
 mod copies;
