@@ -264,6 +264,8 @@ bitflags! {
     pub struct OpenedFlags: u32 {
         /// The kernel keeps what it has cached of the file.
         const KEEP_CACHE = 1 << 1;
+        /// The kernel caches the entries of the directory.
+        const CACHE_DIR = 1 << 3;
         /// The kernel sends no request when the file is closed.
         const NO_FLUSH = 1 << 5;
     }

@@ -177,7 +177,7 @@ fn call(
             let reply: ReplyEmpty = reply(pending, 0)?;
             match head.opcode {
                 op::RELEASE => server.release(Handle(handle), reply),
-                _ => reply.send(Ok(())),
+                _ => server.releasedir(node, Handle(handle), reply),
             }
         }
         op::FSYNC => {

@@ -164,6 +164,9 @@ pub trait Filesystem: Send + Sync + 'static {
     fn opendir(&self, req: &Request, node: Node, flags: i32, reply: ReplyOpen) {
         reply.error(Errno::NOSYS);
     }
+    fn releasedir(&self, node: Node, handle: Handle, reply: ReplyEmpty) {
+        reply.send(Ok(()));
+    }
     fn readdir(&self, req: &Request, node: Node, read: Read, reply: Reply<Bytes>) {
         reply.error(Errno::NOSYS);
     }

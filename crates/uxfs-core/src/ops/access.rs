@@ -46,14 +46,10 @@ impl Fs {
     /// # Errors
     /// As [`Fs::stat`].
     pub fn accessed(&self, ino: Ino, how: Atime) -> Result<()> {
-        let now = self.now();
-        if how == Atime::Never || !self.with_inode(ino, |inode| Ok(how.is_due(&inode.core, now)))? {
+        if !self.is_access_due(ino, how)? {
             return Ok(());
         }
-        match self.check_writable() {
-            Err(Error::ReadOnly) => return Ok(()),
-            other => other?,
-        }
+        let now = self.now();
         let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(ino)?;
         if !how.is_due(&tx.inode(slot).core, now) {
@@ -62,5 +58,20 @@ impl Fs {
         tx.core_mut(slot).atime = now;
         tx.commit()?;
         self.balance()
+    }
+
+    /// Returns whether a read of this file now would update its access time.
+    ///
+    /// # Errors
+    /// As [`Fs::stat`].
+    pub fn is_access_due(&self, ino: Ino, how: Atime) -> Result<bool> {
+        let now = self.now();
+        if how == Atime::Never || !self.with_inode(ino, |inode| Ok(how.is_due(&inode.core, now)))? {
+            return Ok(false);
+        }
+        match self.check_writable() {
+            Err(Error::ReadOnly) => Ok(false),
+            other => other.map(|()| true),
+        }
     }
 }

@@ -17,6 +17,7 @@ mod data;
 mod dirs;
 mod entries;
 mod ioctl;
+mod open_dirs;
 mod outcome;
 mod setattr;
 mod xattrs;
@@ -27,6 +28,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uxfs::format::Ino;
+use uxfs::format::inode::{S_IFDIR, S_IFREG};
 use uxfs::posix::Creator;
 use uxfs::{Fs, SyncKind};
 use uxfs_transport::{
@@ -46,13 +48,12 @@ use crate::settings::{self, TTL};
 use crate::volume::Volume;
 use cached::Cached;
 use credentials::Credentials;
+use open_dirs::OpenDirs;
 use outcome::Result;
 
 /// `O_DSYNC`; `O_SYNC` has this bit too.
 const O_DSYNC: i32 = 0o10000;
 const O_NOATIME: i32 = 0o1000000;
-/// The handle of a directory opened with `O_NOATIME`.
-const NOATIME_DIR: Handle = Handle(1);
 /// The bit of `O_SYNC` that `O_DSYNC` lacks.
 const O_SYNC_ALONE: i32 = 0o4000000;
 
@@ -61,6 +62,7 @@ pub(crate) struct Server {
     options: Options,
     current_options: Arc<CurrentOptions>,
     handles: Handles,
+    open_dirs: OpenDirs,
     control: Control,
     cached: Cached,
     /// The last attributes of the root. A volume that has stopped still needs a root, so that its
@@ -79,6 +81,7 @@ impl Server {
             options,
             current_options: current,
             handles: Handles::default(),
+            open_dirs: OpenDirs::default(),
             control,
             cached,
             root,
@@ -126,10 +129,9 @@ impl Server {
 
     /// Updates the access time of a listed directory.
     fn listed(&self, fs: &Fs, ino: Ino, handle: Handle) -> uxfs::Result<()> {
-        if handle == NOATIME_DIR {
-            Ok(())
-        } else {
-            fs.accessed(ino, self.current_options.for_requests().dir_atime)
+        match open_dirs::updates_atime(handle) {
+            true => fs.accessed(ino, self.current_options.for_requests().dir_atime),
+            false => Ok(()),
         }
     }
 
@@ -262,7 +264,7 @@ impl Filesystem for Server {
         reply: ReplyEntry,
     ) {
         let creator = creator(req, umask);
-        let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFDIR;
+        let mode = mode16(mode) & 0o7777 | S_IFDIR;
         let new = entries::New { name, mode, rdev: (0, 0) };
         let made = self.volume.with(|fs| entries::create(fs, &creator, parent, &new));
         self.reply_to_change(req, made.map(entries::sent), reply);
@@ -346,7 +348,7 @@ impl Filesystem for Server {
             return reply.error(Errno::NOSYS);
         }
         let creator = creator(req, umask);
-        let mode = mode16(mode) & 0o7777 | uxfs::format::inode::S_IFREG;
+        let mode = mode16(mode) & 0o7777 | S_IFREG;
         let new = entries::New { name, mode, rdev: (0, 0) };
         let made = self.volume.with(|fs| {
             let made = entries::create(fs, &creator, parent, &new)?;
@@ -419,11 +421,23 @@ impl Filesystem for Server {
         self.volume.make_durable(Scope::File { ino: self.ino(node), kind, cursor }, waiter);
     }
 
-    fn opendir(&self, _: &Request, _: Node, flags: i32, reply: ReplyOpen) {
-        // The kernel must not cache entries: it could then resume a listing only at entries that
-        // still exist.
-        let handle = if flags & O_NOATIME == 0 { Handle(0) } else { NOATIME_DIR };
-        reply.send(Ok(Opened { handle, flags: OpenedFlags::empty() }));
+    fn opendir(&self, _: &Request, node: Node, flags: i32, reply: ReplyOpen) {
+        let no_atime = flags & O_NOATIME != 0;
+        let how = self.current_options.for_requests().dir_atime;
+        let due = || self.volume.with(|fs| fs.is_access_due(ino_of(fs, node), how));
+        // An error here is for those who list.
+        let may_cache = no_atime || due() == Ok(false);
+        let handle = self.open_dirs.open(node, no_atime, may_cache);
+        let flags = match open_dirs::uses_cache(handle) {
+            true => OpenedFlags::CACHE_DIR | OpenedFlags::KEEP_CACHE,
+            false => OpenedFlags::empty(),
+        };
+        reply.send(Ok(Opened { handle, flags }));
+    }
+
+    fn releasedir(&self, node: Node, handle: Handle, reply: ReplyEmpty) {
+        self.open_dirs.release(node, handle);
+        reply.send(Ok(()));
     }
 
     fn readdir(&self, _: &Request, node: Node, read: Read, reply: Reply<Bytes>) {

@@ -72,3 +72,61 @@ say("left", sorted(os.listdir("d")))
 look("the directory", "d")
 t("dot and dotdot", lambda: [n for n, _ in entries(libc.opendir(b"d"))][:2])
 say("d_ino", all(e.inode() == os.lstat(e.path).st_ino for e in os.scandir("d")))
+
+
+def parent_of(path):
+    d = libc.opendir(path)
+    # To the end: a kernel keeps whole listings.
+    inos = {}
+    while found := libc.readdir(d):
+        inos[found.contents.name] = found.contents.ino
+    libc.closedir(d)
+    return inos[b".."]
+
+
+# Listings that a kernel may keep: one stands at an entry that is removed while others list. What is
+# left fills 12 pages of the kernel's cache exactly.
+os.mkdir("e")
+for n in range(12 * 128 - 2 + 1500):
+    write(f"e/{n:05}")
+for n in range(3):
+    say("listed", len(os.listdir("e")))
+d = libc.opendir(b"e")
+order = [name for name, _ in entries(d)]
+libc.rewinddir(d)
+first = []
+for name, _ in entries(d):
+    first.append(name)
+    if len(first) == 1500:
+        break
+# The library reads ahead of the entries that it returns.
+for name in order[1000:2500]:
+    os.unlink(b"e/" + name)
+kept = {name.encode() for name in os.listdir("e")}
+for n in range(3):
+    say("listed", len(os.listdir("e")))
+rest = {name for name, _ in entries(d)}
+say("the first one goes on", kept <= rest | set(first) and not rest & set(first))
+libc.closedir(d)
+for n in range(3):
+    d = libc.opendir(b"e")
+    say("again", sum(1 for _ in entries(d)))
+    write(f"e/more{n}")
+    libc.rewinddir(d)
+    say("with a new one", sum(1 for _ in entries(d)))
+    os.unlink(f"e/more{n}")
+    libc.closedir(d)
+say("without it", len(os.listdir("e")))
+os.mkdir("from")
+os.mkdir("from/moved")
+os.mkdir("to")
+os.mkdir("to/exchanged")
+for n in range(3):
+    say("parent", parent_of(b"from/moved") == os.stat("from").st_ino)
+    say("another's parent", parent_of(b"to/exchanged") == os.stat("to").st_ino)
+call("renameat2", AT_FDCWD, b"from/moved", AT_FDCWD, b"to/exchanged", 2)
+for path in ["from/moved", "to/exchanged"] * 3:
+    say("parent after an exchange", parent_of(path.encode()) == os.stat(os.path.dirname(path)).st_ino)
+os.rename("from/moved", "to/moved")
+for n in range(3):
+    say("parent after a move", parent_of(b"to/moved") == os.stat("to").st_ino)
