@@ -33,6 +33,7 @@ mod remounts;
 mod short_options;
 mod slashes;
 mod small_commands;
+mod soak;
 mod space;
 mod streams;
 mod tars;

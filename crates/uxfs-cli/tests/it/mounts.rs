@@ -17,7 +17,7 @@ fn mounted(fixture: &Fixture) -> bool {
     list.lines().any(|line| line.split(' ').nth(4).map(Path::new) == Some(&dir))
 }
 
-fn with_dir() -> Fixture {
+pub(crate) fn with_dir() -> Fixture {
     let fixture = Fixture::with_image(&[]);
     std::fs::create_dir(fixture.path("mnt")).unwrap();
     fixture
@@ -27,7 +27,7 @@ fn foreground(fixture: &Fixture) -> Child {
     serve(fixture, "rw")
 }
 
-fn serve(fixture: &Fixture, options: &str) -> Child {
+pub(crate) fn serve(fixture: &Fixture, options: &str) -> Child {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
     command.args(["mount", "-f", "-o", options, "a.img", "mnt"]).current_dir(fixture.path("."));
     let mut child = command.stderr(Stdio::null()).spawn().unwrap();
