@@ -23,6 +23,7 @@ mod xattrs;
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -53,6 +54,8 @@ const O_DSYNC: i32 = 0o10000;
 const O_NOATIME: i32 = 0o1000000;
 /// The handle of a directory opened with `O_NOATIME`.
 const NOATIME_DIR: Handle = Handle(1);
+/// Most FITRIMs at once.
+const TRIMS_MAX: usize = 16;
 /// The bit of `O_SYNC` that `O_DSYNC` lacks.
 const O_SYNC_ALONE: i32 = 0o4000000;
 
@@ -63,6 +66,8 @@ pub(crate) struct Server {
     handles: Handles,
     control: Control,
     cached: Cached,
+    /// Number of programs whose FITRIM runs, each in a thread.
+    trims: Arc<AtomicUsize>,
     /// The last attributes of the root. A volume that has stopped still needs a root, so that its
     /// state can be asked for.
     root: Mutex<Option<Statx>>,
@@ -81,6 +86,7 @@ impl Server {
             handles: Handles::default(),
             control,
             cached,
+            trims: Arc::default(),
             root,
         }
     }
@@ -102,10 +108,18 @@ impl Server {
             Ok(Err(error)) | Err(error) => return reply.error(error),
         };
         let (range, least) = (trim.range.clone(), trim.least);
+        let trims = Arc::clone(&self.trims);
+        if trims.fetch_add(1, Ordering::Relaxed) >= TRIMS_MAX {
+            trims.fetch_sub(1, Ordering::Relaxed);
+            return reply.error(Errno::BUSY);
+        }
         // If no thread can be started, dropping the reply answers with an error.
-        let _ = self.volume.trim(range, least, move |done| match done {
-            Ok(trimmed) => reply.send(Ok(&trim.answer(trimmed))),
-            Err(error) => reply.error(error),
+        let _ = self.volume.trim(range, least, move |done| {
+            trims.fetch_sub(1, Ordering::Relaxed);
+            match done {
+                Ok(trimmed) => reply.send(Ok(&trim.answer(trimmed))),
+                Err(error) => reply.error(error),
+            }
         });
     }
 
@@ -113,7 +127,8 @@ impl Server {
     /// they need not wait for the volume.
     fn remount(&self, req: &Request, words: &[u8], reply: ReplyXattr) {
         let owner = rustix::process::geteuid().as_raw();
-        if req.uid() != 0 && req.uid() != owner {
+        // The options say how much of this machine's memory is used, which a guest does not decide.
+        if req.is_of_guest() || req.uid() != 0 && req.uid() != owner {
             return reply.error(Errno::PERM);
         }
         let (volume, words) = (Arc::clone(&self.volume), String::from_utf8_lossy(words).into());
@@ -211,6 +226,11 @@ impl Filesystem for Server {
     }
 
     fn setattr(&self, req: &Request, node: Node, to: &SetAttr, reply: ReplyAttr) {
+        let who = Credentials::of(req);
+        let who = match req.is_of_guest() && to.size.is_some() {
+            true => who.for_write(to.kill_privileges),
+            false => who,
+        };
         let change = setattr::Change {
             permissions: to.mode.map(|mode| mode16(mode) & 0o7777),
             uid: to.uid,
@@ -219,7 +239,7 @@ impl Filesystem for Server {
             atime: to.atime,
             mtime: to.mtime,
             open: to.handle.is_some(),
-            who: Credentials::of(req),
+            who,
         };
         let result = self.volume.with(|fs| setattr::apply(fs, ino_of(fs, node), &change));
         self.reply_to_change(req, result.map(|attr| (attr, TTL)), reply);
@@ -498,6 +518,10 @@ impl Filesystem for Server {
         if let Some(words) = name.strip_prefix(control::REMOUNT) {
             return self.remount(req, words, reply);
         }
+        if name == control::STATUS && req.is_of_guest() {
+            // It names processes and files of this machine.
+            return reply.error(Errno::OPNOTSUPP);
+        }
         let value = self.volume.with(|fs| {
             match self.control.value(&self.volume, fs, self.ino(node), name) {
                 Some(value) => Ok(value),
@@ -565,5 +589,17 @@ impl Filesystem for Server {
     fn destroy(&self) {
         // The result is kept, and returned when the mount has ended.
         let _ = self.volume.close();
+    }
+
+    fn knows(&self, node: Node) -> bool {
+        self.volume.with(|fs| Ok(fs.is_held(ino_of(fs, node)))) == Ok(true)
+    }
+
+    fn forget_all(&self) {
+        self.handles.release_all();
+        // No caller takes the errors. What is not freed is freed when the volume is closed, and what is
+        // not written is reported then.
+        let _ = self.volume.with(Fs::release_all);
+        let _ = self.volume.with(Fs::sync);
     }
 }
