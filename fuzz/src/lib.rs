@@ -11,6 +11,7 @@ mod blocks;
 mod cli;
 mod disks;
 mod dumps;
+mod guests;
 mod image;
 mod inodes;
 mod layers;
@@ -40,6 +41,7 @@ pub use blocks::{
 };
 pub use disks::{partition, qcow2};
 pub use dumps::{mdrestore, metadump};
+pub use guests::{chain, guest};
 pub use image::image;
 pub use inodes::{acl, attr_short, dir_short, inode, xattr};
 pub use layers::{manifest, oci, protofile};

@@ -192,6 +192,7 @@ enum Verb {
     #[cfg(feature = "bench")]
     Bench(Logged<cmd::bench::Options>),
     Mount(OnVolumeOwnO<cmd::mount::Options>),
+    Serve(OnVolumeOwnO<cmd::serve::Options>),
     Umount(cmd::umount::Options),
     #[cfg(feature = "crash")]
     Crash(cmd::crash::Options),
@@ -334,6 +335,7 @@ impl Cli {
             Verb::Log(o) => &o.volume,
             Verb::Stats(o) => &o.volume,
             Verb::Mount(o) => &o.volume,
+            Verb::Serve(o) => &o.volume,
             _ => return None,
         })
     }
@@ -411,6 +413,7 @@ impl Cli {
                 with("bench", o.own.json, &|s, i| cmd::bench::run(&o.own, s, i.journal()))
             }
             Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(&o.own, s, i)),
+            Verb::Serve(o) => with("serve", false, &|s, i| cmd::serve::run(&o.own, s, i)),
             Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
             #[cfg(feature = "crash")]
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),

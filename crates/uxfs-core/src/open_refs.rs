@@ -96,6 +96,11 @@ impl Fs {
         self.balance()
     }
 
+    /// Has the file an open reference?
+    pub fn is_held(&self, ino: Ino) -> bool {
+        self.open_refs.shard(ino).lock().contains_key(&ino.0)
+    }
+
     /// Number of files without a name that exist because of open references.
     pub fn unlinked(&self) -> usize {
         let unlinked = |shard: &Mutex<FxHashMap<_, OpenRef>>| {
@@ -120,8 +125,11 @@ impl Fs {
         }
     }
 
-    /// Frees all files without a name, because no reference will be released any more.
-    pub(crate) fn release_all(&self) -> Result<()> {
+    /// Releases all references to all files. This frees the files without a name.
+    ///
+    /// # Errors
+    /// As [`Fs::release`], of the first file that could not be freed.
+    pub fn release_all(&self) -> Result<()> {
         for shard in &self.open_refs.0 {
             let held = core::mem::take(&mut *shard.lock());
             for (ino, _) in held.into_iter().filter(|(_, held)| held.unlinked) {

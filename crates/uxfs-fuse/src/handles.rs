@@ -19,6 +19,9 @@ use uxfs_transport::Handle;
 /// The errors that were reported to a handle.
 pub(crate) type Cursor = Arc<Mutex<ErrorCursor>>;
 
+/// Most handles: more than the files that a kernel lets all its processes open.
+const HANDLES_MAX: usize = 4 << 20;
+
 #[derive(Default)]
 pub(crate) struct Handles {
     last: AtomicU64,
@@ -26,9 +29,14 @@ pub(crate) struct Handles {
 }
 
 impl Handles {
+    /// A new handle; number 0 if there are too many.
     pub(crate) fn open(&self, cursor: ErrorCursor) -> Handle {
+        let mut open = self.open.lock();
+        if open.len() >= HANDLES_MAX {
+            return Handle(0);
+        }
         let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
-        self.open.lock().insert(number, Arc::new(Mutex::new(cursor)));
+        open.insert(number, Arc::new(Mutex::new(cursor)));
         Handle(number)
     }
 
@@ -38,6 +46,10 @@ impl Handles {
             return None;
         }
         self.open.lock().get(&handle.0).cloned()
+    }
+
+    pub(crate) fn release_all(&self) {
+        self.open.lock().clear();
     }
 
     pub(crate) fn release(&self, handle: Handle) {

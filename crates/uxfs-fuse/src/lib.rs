@@ -2,17 +2,18 @@
 //!
 //! [`mount()`] takes an open volume and a directory. [`Mounted::wait`] returns when the mount has
 //! ended, the volume is closed and its log is clean. [`Ender::end`] ends the mount from another
-//! thread, for example on a signal.
+//! thread, for example on a signal. [`serve()`] serves a volume to a virtual machine instead, by
+//! virtiofs: there the guest's kernel is the one that mounts.
 //!
 //! 1. A volume has one mount, and the mount is its only user. So the kernel may cache what it reads
 //!    without limit.
 //! 2. Data acknowledged as durable (`fsync`, `O_SYNC`) survives any crash. Other
 //!    changes are in the log within seconds. `sync(2)` and `syncfs(2)` never reach an ordinary FUSE
-//!    server, and succeed all the same; `fsync` of the mount's root directory makes everything
-//!    durable.
+//!    server, and succeed all the same (a guest's do); `fsync` of the mount's root directory makes
+//!    everything durable.
 //! 3. No thread waits for the durability of a request: its reply is parked.
 //!
-//! The command `uxfs mount` calls this crate.
+//! The commands `uxfs mount` and `uxfs serve` call this crate.
 
 mod attr;
 pub mod awake;
@@ -27,6 +28,7 @@ mod options;
 pub mod record;
 mod remount;
 mod server;
+mod serving;
 mod session;
 pub mod settings;
 mod syslog;
@@ -34,7 +36,9 @@ mod volume;
 mod worker;
 
 pub use options::Options;
+pub use serving::{MemoryGuest, Serving, Until, serve};
 pub use session::{Ender, Mounted, mount};
+pub use uxfs_virtiofs as virtiofs;
 pub use volume::Trimming;
 
 /// Is it the error of a mount whose server has ended: ENOTCONN, or ECONNABORTED for a request that was

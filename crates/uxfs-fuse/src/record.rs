@@ -151,6 +151,7 @@ fn start_time(id: u32) -> Option<u64> {
 pub struct Record {
     /// The path of the image at the time of the mount.
     pub image: PathBuf,
+    /// Where it is mounted, or the socket on which it is served.
     pub dir: PathBuf,
     pub process: Process,
     /// Time of the mount in seconds since 1970.
@@ -321,6 +322,8 @@ fn make_place() -> Option<PathBuf> {
 /// The server's side of a record: messages go there, to standard error, and, in the background, to
 /// the system's log.
 pub(crate) struct Recorder {
+    /// The command that serves, for messages.
+    command: &'static str,
     file: Option<PathBuf>,
     record: Mutex<Option<Record>>,
     background: AtomicBool,
@@ -328,7 +331,8 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Starts the record of a mount, in place of the last one of the image.
-    pub(crate) fn begin(image: &Path, dir: &Path) -> Self {
+    /// `dir` is where it is mounted, or the socket on which it is served.
+    pub(crate) fn begin(command: &'static str, image: &Path, dir: &Path) -> Self {
         let record = Record::new(image, dir).ok();
         let place = record.as_ref().and_then(|_| make_place());
         if let Some(place) = &place {
@@ -336,7 +340,7 @@ impl Recorder {
         }
         let file = place.zip(record.as_ref()).map(|(dir, record)| dir.join(record.id.file_name()));
         let recorder =
-            Self { file, record: Mutex::new(record), background: AtomicBool::new(false) };
+            Self { command, file, record: Mutex::new(record), background: AtomicBool::new(false) };
         recorder.update(|_| {});
         recorder
     }
@@ -364,7 +368,7 @@ impl Recorder {
     /// Reports a message to the users of the mount.
     pub(crate) fn say(&self, severity: Severity, text: &str) {
         if !self.background.load(Ordering::Relaxed) {
-            let _ = writeln!(io::stderr(), "uxfs: mount: {}", self.named(text));
+            let _ = writeln!(io::stderr(), "uxfs: {}: {}", self.command, self.named(text));
         }
         self.note(severity, text);
     }

@@ -111,7 +111,7 @@ fn start(
     volume.set_transport(session.transport());
     volume.set_requests(session.requests());
     // Before the first request, so that the record has every message.
-    volume.set_recorder(Recorder::begin(source, &dir));
+    volume.set_recorder(Recorder::begin("mount", source, &dir));
     let (sender, events) = channel();
     let ended = sender.clone();
     let threads = session.threads();

@@ -282,5 +282,6 @@ bitflags! {
         const HANDLE = 1 << 6;
         const ATIME_NOW = 1 << 7;
         const MTIME_NOW = 1 << 8;
+        const KILL_PRIVILEGES = 1 << 11;
     }
 }

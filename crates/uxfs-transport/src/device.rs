@@ -3,7 +3,6 @@
 //! 1. A reply is written to the descriptor from which its request was read: each clone of the
 //!    descriptor has requests of its own.
 
-use std::cell::RefCell;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,11 +15,6 @@ use crate::head::{header, slices};
 use crate::sys;
 
 pub(crate) struct Device(OwnedFd);
-
-thread_local! {
-    /// Content of a reply that is being written.
-    static CONTENT: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 impl Device {
     /// Opens the device, without a connection.
@@ -57,23 +51,6 @@ impl Device {
         let (slices, count) = slices(&head, body);
         // It fails if the caller is gone, or the mount.
         let _ = rustix::io::writev(&self.0, &slices[..count]);
-    }
-
-    pub(crate) fn fill(
-        &self,
-        unique: u64,
-        limit: usize,
-        fill: impl FnOnce(&mut [u8]) -> Result<usize, Errno>,
-    ) {
-        CONTENT.with_borrow_mut(|content| {
-            if content.len() < limit {
-                content.resize(limit, 0);
-            }
-            match fill(&mut content[..limit]) {
-                Ok(len) => self.reply(unique, Ok(()), &[&content[..len]]),
-                Err(error) => self.reply(unique, Err(error), &[]),
-            }
-        });
     }
 
     /// Sends a notification.

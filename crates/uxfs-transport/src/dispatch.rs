@@ -4,7 +4,9 @@
 //! 2. All arguments are checked before the method is called. A request with wrong arguments, or of
 //!    an unknown kind, gets an error and reaches no method.
 //!
-//! Called by the two ways in which requests come, and by [`crate::exchange`].
+//! 3. A guest's request reaches a method only with inodes that the guest's kernel knows.
+//!
+//! Called by the ways in which requests come.
 
 use zerocopy::FromBytes;
 
@@ -20,7 +22,7 @@ use crate::count::Tally;
 use crate::filesystem::{CopyRange, Fallocate, Filesystem, Ioctl, Read, SetAttr, Write};
 use crate::outlet::Outlet;
 use crate::reply::{Reply, ReplyEmpty};
-use crate::request::{Args, Request};
+use crate::request::{Args, Origin, Request};
 
 /// The bit of a write's flags that the server removes set-ID bits and capabilities.
 const WRITE_KILL_PRIVILEGES: u32 = 1 << 2;
@@ -42,18 +44,29 @@ pub(crate) fn run_message(
     // Without a header there is no number to reply to.
     let Ok((head, body)) = InHeader::read_from_prefix(message) else { return };
     tally.count(head.opcode);
+    run_parsed(server, &head, body, Origin::Host, outlet);
+}
+
+/// Runs a request whose header was read.
+pub(crate) fn run_parsed(
+    server: &impl Filesystem,
+    head: &InHeader,
+    body: &[u8],
+    origin: Origin,
+    outlet: impl FnOnce(u64) -> Outlet,
+) {
     let args = fixed_len(head.opcode).ok_or(Errno::NOSYS);
     let args = args.and_then(|fixed| Args::split(body, fixed));
     match args {
-        Ok(args) if is_silent(head.opcode) => run_silent(server, &head, &args),
+        Ok(args) if is_silent(head.opcode) => run_silent(server, head, &args),
         Err(_) if is_silent(head.opcode) => {}
-        Ok(args) => run(server, &head, args, outlet(head.unique)),
+        Ok(args) => run(server, head, args, origin, outlet(head.unique)),
         Err(error) => outlet(head.unique).send(Err(error), &[]),
     }
 }
 
 /// Is the request one without a reply?
-fn is_silent(opcode: u32) -> bool {
+pub(crate) fn is_silent(opcode: u32) -> bool {
     matches!(opcode, op::FORGET | op::BATCH_FORGET)
 }
 
@@ -78,9 +91,16 @@ fn run_silent(server: &impl Filesystem, head: &InHeader, args: &Args<'_>) {
 }
 
 /// Runs a request. Its reply is sent now or later.
-pub(crate) fn run(server: &impl Filesystem, head: &InHeader, args: Args<'_>, outlet: Outlet) {
+pub(crate) fn run(
+    server: &impl Filesystem,
+    head: &InHeader,
+    args: Args<'_>,
+    origin: Origin,
+    outlet: Outlet,
+) {
     let mut pending = Some(outlet);
-    if let Err(error) = call(server, head, args, &mut pending)
+    let req = &Request::of(head, origin);
+    if let Err(error) = call(server, head, req, args, &mut pending)
         && let Some(outlet) = pending
     {
         outlet.send(Err(error), &[]);
@@ -91,13 +111,22 @@ pub(crate) fn run(server: &impl Filesystem, head: &InHeader, args: Args<'_>, out
 fn call(
     server: &impl Filesystem,
     head: &InHeader,
+    req: &Request,
     mut args: Args<'_>,
     pending: &mut Option<Outlet>,
 ) -> Result<(), Errno> {
-    let req = &Request::of(head);
     let node = Node(head.node);
+    if names_node(head.opcode) {
+        check_known(server, req, node)?;
+    }
     match head.opcode {
-        op::LOOKUP => server.lookup(req, node, args.name()?, reply(pending, 0)?),
+        op::LOOKUP => {
+            let name = args.name()?;
+            if name != b"." {
+                check_known(server, req, node)?;
+            }
+            server.lookup(req, node, name, reply(pending, 0)?);
+        }
         op::GETATTR => server.getattr(req, node, reply(pending, 0)?),
         op::STATX => server.statx(req, node, reply(pending, 0)?),
         op::SETATTR => server.setattr(req, node, &change(&args.get()?), reply(pending, 0)?),
@@ -127,6 +156,7 @@ fn call(
         }
         op::LINK => {
             let LinkIn { node: linked } = args.get()?;
+            check_known(server, req, Node(linked))?;
             server.link(req, Node(linked), (node, args.name()?), reply(pending, 0)?);
         }
         op::OPEN => {
@@ -212,6 +242,10 @@ fn call(
         op::IOCTL => {
             let IoctlIn { cmd, in_size, out_size, .. } = args.get()?;
             let ioctl = Ioctl { cmd, data: args.bytes(in_size)?, out_size };
+            // The kernel's own limit is the same.
+            if out_size > CONTENT_MAX {
+                return Err(Errno::NOMEM);
+            }
             server.ioctl(req, node, &ioctl, reply(pending, 0)?);
         }
         op::FALLOCATE => {
@@ -225,6 +259,7 @@ fn call(
         }
         op::COPY_FILE_RANGE => {
             let CopyFileRangeIn { from_at, to_node, to_at, len, .. } = args.get()?;
+            check_known(server, req, Node(to_node))?;
             let copy = CopyRange { from: (node, from_at), to: (Node(to_node), to_at), len };
             server.copy_file_range(req, &copy, reply(pending, 0)?);
         }
@@ -236,6 +271,20 @@ fn call(
         _ => return Err(Errno::NOSYS),
     }
     Ok(())
+}
+
+/// Does the header name an inode that the kernel must know? A lookup of `.` may name one of which the
+/// kernel has only a file handle.
+fn names_node(opcode: u32) -> bool {
+    !matches!(opcode, op::LOOKUP | op::STATFS | op::SYNCFS | op::DESTROY)
+}
+
+/// A guest's kernel may name any number.
+fn check_known(server: &impl Filesystem, req: &Request, node: Node) -> Result<(), Errno> {
+    match req.is_of_guest() && node != Node::ROOT && !server.knows(node) {
+        true => Err(Errno::STALE),
+        false => Ok(()),
+    }
 }
 
 /// The reply to the request, whose arguments are right.
@@ -253,6 +302,7 @@ fn rename(
     pending: &mut Option<Outlet>,
 ) -> Result<(), Errno> {
     let (name, new_name) = (args.name()?, args.name()?);
+    check_known(server, req, Node(to))?;
     server.rename(req, (from, name), (Node(to), new_name), flags, reply(pending, 0)?);
     Ok(())
 }
@@ -280,6 +330,7 @@ fn change(raw: &SetattrIn) -> SetAttr {
         atime: time(Valid::ATIME, Valid::ATIME_NOW, raw.atime, raw.atime_nsec),
         mtime: time(Valid::MTIME, Valid::MTIME_NOW, raw.mtime, raw.mtime_nsec),
         handle: valid.contains(Valid::HANDLE).then_some(Handle(raw.handle)),
+        kill_privileges: valid.contains(Valid::KILL_PRIVILEGES),
     }
 }
 

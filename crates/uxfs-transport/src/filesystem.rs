@@ -25,6 +25,8 @@ pub struct SetAttr {
     pub mtime: Option<SetTime>,
     /// The open file through which the request was made.
     pub handle: Option<Handle>,
+    /// With a size: the server removes set-ID bits and capabilities.
+    pub kill_privileges: bool,
 }
 
 /// A write.
@@ -232,6 +234,15 @@ pub trait Filesystem: Send + Sync + 'static {
     fn copy_file_range(&self, req: &Request, copy: &CopyRange, reply: ReplyWrite) {
         reply.error(Errno::NOSYS);
     }
-    /// The last request of a mount that waits for its reply (`fuseblk`, virtiofs).
+    /// The last request of a mount that waits for its reply (`fuseblk`).
     fn destroy(&self) {}
+
+    /// Does the kernel hold this inode: a reply named it, and the kernel has not forgotten it?
+    /// Asked for requests of guests.
+    fn knows(&self, node: Node) -> bool {
+        true
+    }
+    /// A guest's kernel knows nothing any more: its mount has ended, or it has started again.
+    /// It may mount again.
+    fn forget_all(&self) {}
 }

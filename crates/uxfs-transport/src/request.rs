@@ -8,17 +8,28 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 use crate::Errno;
 use crate::abi::InHeader;
 
+/// Whose kernel makes the requests of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// This machine's.
+    #[default]
+    Host,
+    /// A virtual machine's, which may send anything.
+    Guest,
+}
+
 /// Who makes a request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request {
     uid: u32,
     gid: u32,
     pid: u32,
+    origin: Origin,
 }
 
 impl Request {
-    pub(crate) fn of(head: &InHeader) -> Self {
-        Self { uid: head.uid, gid: head.gid, pid: head.pid }
+    pub(crate) fn of(head: &InHeader, origin: Origin) -> Self {
+        Self { uid: head.uid, gid: head.gid, pid: head.pid, origin }
     }
 
     /// The caller's user, for permissions.
@@ -31,9 +42,15 @@ impl Request {
         self.gid
     }
 
-    /// The caller's thread; 0 if there is none, or it is not visible here.
+    /// The caller's thread; 0 if there is none, or it is not visible here. A guest's threads are
+    /// none of this machine's.
     pub fn pid(&self) -> u32 {
         self.pid
+    }
+
+    /// Does it come from a virtual machine?
+    pub fn is_of_guest(&self) -> bool {
+        self.origin == Origin::Guest
     }
 }
 

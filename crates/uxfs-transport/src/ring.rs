@@ -30,7 +30,7 @@ use crate::filesystem::Filesystem;
 use crate::head::header;
 use crate::outlet::Outlet;
 use crate::queue::{Content, Queue, Ready, RingOutlet};
-use crate::request::Args;
+use crate::request::{Args, Origin};
 use crate::sys::{self, EntryMemory, Ring};
 
 /// The number of the submission that waits for the queue's event.
@@ -157,7 +157,7 @@ impl Worker {
             fixed: &memory.header.op_in.as_bytes()[..fixed],
             rest: rest.unwrap_or_default(),
         };
-        dispatch::run(server, &head, args, Outlet::Ring(outlet));
+        dispatch::run(server, &head, args, Origin::Host, Outlet::Ring(outlet));
     }
 
     /// Submits a reply.

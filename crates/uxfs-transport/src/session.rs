@@ -15,11 +15,12 @@ use std::thread::JoinHandle;
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::abi::{Capabilities, InHeader, InitIn, InitOut, MAJOR, MINOR_OLDEST, op};
+use crate::abi::{Capabilities, InHeader, op};
 use crate::count::{Requests, Tally};
 use crate::device::{Device, Notifier};
 use crate::dispatch;
 use crate::filesystem::Filesystem;
+use crate::handshake::{Handshake, REFUSED, handshake};
 use crate::mount::{self, MountOptions};
 use crate::negotiation::Negotiation;
 use crate::outlet::Outlet;
@@ -33,6 +34,8 @@ pub enum Transport {
     Device(NoRing),
     /// io_uring, one ring for each processor.
     Ring,
+    /// The queues of a virtual machine's device.
+    Virtiofs,
 }
 
 /// Why requests do not come over io_uring.
@@ -56,6 +59,7 @@ impl fmt::Display for Transport {
         f.write_str(match self {
             Self::Device(_) => "/dev/fuse",
             Self::Ring => "io_uring",
+            Self::Virtiofs => "virtiofs",
         })
     }
 }
@@ -134,9 +138,9 @@ impl<S: Filesystem> Session<S> {
 
     /// Number of threads that read the device.
     fn readers(&self) -> usize {
-        match self.transport() {
-            Transport::Device(_) => self.settings.threads.max(1),
-            Transport::Ring => 1,
+        match self.rings {
+            Err(_) => self.settings.threads.max(1),
+            Ok(_) => 1,
         }
     }
 
@@ -232,28 +236,17 @@ fn negotiate(
             device.reply(head.unique, Err(Errno::IO), &[]);
             continue;
         }
-        // Older kernels send less.
-        let mut kernel = InitIn::default();
-        let len = body.len().min(size_of::<InitIn>());
-        kernel.as_mut_bytes()[..len].copy_from_slice(&body[..len]);
-        if kernel.major > MAJOR {
-            // It asks again, with this version.
-            let ours = InitOut { major: MAJOR, ..InitOut::default() };
-            device.reply(head.unique, Ok(()), &[ours.as_bytes()]);
-            continue;
-        }
-        if (kernel.major, kernel.minor) < (MAJOR, MINOR_OLDEST) {
-            device.reply(head.unique, Err(Errno::PROTO), &[]);
-            return Err(io::Error::other(format!(
-                "the kernel's FUSE {}.{} is too old: {MAJOR}.{MINOR_OLDEST} (Linux 5.4) is needed",
-                kernel.major, kernel.minor
-            )));
-        }
-        let mut negotiation = Negotiation::new(&kernel);
-        if let Err(error) = server.init(&mut negotiation) {
-            device.reply(head.unique, Err(Errno::PROTO), &[]);
-            return Err(error);
-        }
+        let mut negotiation = match handshake(server, body) {
+            Ok(Handshake::Begun(negotiation)) => negotiation,
+            Ok(Handshake::Again(ours)) => {
+                device.reply(head.unique, Ok(()), &[ours.as_bytes()]);
+                continue;
+            }
+            Err(error) => {
+                device.reply(head.unique, Err(REFUSED), &[]);
+                return Err(error);
+            }
+        };
         let rings = take_rings(&mut negotiation, settings);
         device.reply(head.unique, Ok(()), &[negotiation.reply().as_bytes()]);
         return Ok((negotiation, rings));

@@ -1,5 +1,5 @@
-//! Stands in, on systems without them, for the commands that need a mount: `mount`, `umount`, `status`
-//! and `sync`, and for clones between files of a mount. Each says that it is not on this system.
+//! Stands in, on systems without them, for the commands that need a mount: `mount`, `serve`, `umount`,
+//! `status` and `sync`, and for clones between files of a mount. Each says that it is not on this system.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(crate) fn run(_: &Options, _: &Session) -> Result<()> {
     Err(failure())
 }
 
-/// `uxfs mount` also gets the images.
+/// `uxfs mount` and `uxfs serve` also get the images.
 pub(crate) fn run_mount(options: &Options, session: &Session, _: &Images) -> Result<()> {
     run(options, session)
 }

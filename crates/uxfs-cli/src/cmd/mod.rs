@@ -42,6 +42,8 @@ pub(crate) mod mknod;
 #[cfg(target_os = "linux")]
 pub(crate) mod mount;
 pub(crate) mod mv;
+#[cfg(target_os = "linux")]
+mod opening;
 mod population;
 pub(crate) mod readlink;
 pub(crate) mod relabel;
@@ -50,6 +52,8 @@ mod remount;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod rmdir;
+#[cfg(target_os = "linux")]
+pub(crate) mod serve;
 pub(crate) mod stat;
 pub(crate) mod stats;
 #[cfg(target_os = "linux")]
@@ -74,6 +78,8 @@ pub(crate) use absent as status;
 pub(crate) use absent as sync;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use absent as umount;
+#[cfg(not(target_os = "linux"))]
+pub(crate) use mount as serve;
 #[cfg(not(target_os = "linux"))]
 mod clone {
     pub(super) use super::absent::clone as run;

@@ -11,9 +11,6 @@ use std::io::{BufRead, BufReader, IsTerminal, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
-use std::thread::JoinHandle;
-use std::time::Duration;
 
 use clap::Args;
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
@@ -24,7 +21,7 @@ use uxfs_fuse::record::ImageId;
 use uxfs_fuse::{Trimming, mounts, server_has_died};
 
 use crate::cli::OPTIONS_ID;
-use crate::cmd::remount;
+use crate::cmd::{opening, remount};
 use crate::image::{Images, optional_device};
 use crate::readiness;
 use crate::session::{Failure, Result, Session};
@@ -255,26 +252,7 @@ fn serve(
     }
     let mut parsed = parsed.clone();
     let reopen = opener(&image, images)?;
-    let opening = Opening::begin(&image);
-    let fs = open(&image, &mut parsed, images, &say)?;
-    drop(opening);
-    if let Some(warning) = fs.device_warning() {
-        say(&format!("{}: {warning}", image.display()));
-    }
-    if let Some(recovery) = fs.recovery() {
-        let what = if recovery.in_memory { "replayed in memory" } else { "recovered" };
-        say(&format!(
-            "{}: the log was dirty: {what}: {} transactions, {} intents finished, {} unlinked \
-             files freed",
-            image.display(),
-            recovery.replay.transactions,
-            recovery.intents,
-            recovery.unlinked
-        ));
-    }
-    for note in parsed.notes() {
-        say(&note);
-    }
+    let fs = opening::open("mount", &image, &mut parsed, images, &say)?;
     let mounted =
         uxfs_fuse::mount(fs, &image, &dir, &parsed).map_err(|error| host(&dir, explain(error)))?;
     if !parsed.read_only
@@ -333,41 +311,6 @@ fn trim_line(name: &str, trimming: &Trimming) -> String {
     )
 }
 
-/// Reports on a terminal, once a second, that opening the volume takes long. Recovery of a long log
-/// is the usual reason.
-struct Opening(Option<Sender<()>>, Option<JoinHandle<()>>);
-
-impl Opening {
-    fn begin(image: &Path) -> Self {
-        if !std::io::stderr().is_terminal() {
-            return Self(None, None);
-        }
-        let name = image.display().to_string();
-        let (open, opened) = channel::<()>();
-        let reporter = std::thread::spawn(move || {
-            let mut seconds = 0;
-            while opened.recv_timeout(Duration::from_secs(1)) == Err(RecvTimeoutError::Timeout) {
-                seconds += 1;
-                eprint!("\ruxfs: mount: {name}: recovering the log, {seconds} s");
-            }
-            if seconds > 0 {
-                eprintln!();
-            }
-        });
-        Self(Some(open), Some(reporter))
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        drop(self.0.take());
-        if let Some(reporter) = self.1.take() {
-            // The thread only prints, so a panic in it is ignored.
-            let _ = reporter.join();
-        }
-    }
-}
-
 /// A hint for a user without write permission in the root directory, which belongs to root in a new
 /// volume.
 fn owner_hint(dir: &Path, image: &Path) -> Option<String> {
@@ -381,30 +324,6 @@ fn owner_hint(dir: &Path, image: &Path) -> Option<String> {
         "you may not write to the volume's root directory; to change that, unmount it and run \
          `uxfs chown {uid}:{gid} {image}:/` (for a new volume: `uxfs mkfs --owner {uid}:{gid}`)"
     ))
-}
-
-/// Opens the volume with the given options; read-only if the user may not write the image.
-fn open(
-    image: &Path,
-    parsed: &mut uxfs_fuse::Options,
-    images: &Images,
-    say: &dyn Fn(&str),
-) -> Result<Fs> {
-    let mode = if parsed.read_only { OpenMode::Read } else { OpenMode::Write };
-    let dev = match volume::open(image, mode, images.location()) {
-        Err(error) if !parsed.read_only && is_write_protected(&error) => {
-            say(&format!("{} cannot be written: mounting read-only", image.display()));
-            parsed.read_only = true;
-            volume::open(image, OpenMode::Read, images.location())
-        }
-        other => other,
-    };
-    let dev = dev.map_err(|error| Failure::host(image, &error))?;
-    let mut devices = Devices::new(dev);
-    devices.log = optional_device(images.logdev())?;
-    devices.realtime = optional_device(images.rtdev())?;
-    Fs::open_devices(devices, parsed.open_options())
-        .map_err(|error| images.not_a_volume(image, error))
 }
 
 /// Returns the function that opens the same image again for a remount.
@@ -431,11 +350,6 @@ fn opener(
             optional_device(rtdev.as_deref()).map_err(|failure| failure.to_string())?;
         Fs::open_devices(devices, options.open_options()).map_err(|error| error.to_string())
     })
-}
-
-fn is_write_protected(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind;
-    matches!(error.kind(), ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem)
 }
 
 /// Unmounts the mount of a server that was killed: such a mount answers no requests.
@@ -479,6 +393,8 @@ fn leave_terminal() -> std::io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]

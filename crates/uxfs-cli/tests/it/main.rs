@@ -30,6 +30,7 @@ mod population;
 mod readme;
 mod refusals;
 mod remounts;
+mod serves;
 mod short_options;
 mod slashes;
 mod small_commands;

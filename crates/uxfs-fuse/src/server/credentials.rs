@@ -3,7 +3,8 @@
 //!
 //! FUSE sends user, group and thread. Further groups and capabilities are read from `/proc` where
 //! they matter, which is rare; the calling thread waits meanwhile. What cannot be read there counts
-//! as absent.
+//! as absent. A virtual machine's threads are none of this machine's: its root has all capabilities,
+//! and its other users have no further group.
 
 use uxfs::format::acl::{Acl, AclEntry, Tag};
 use uxfs::format::inode::{S_IFMT, S_IFREG};
@@ -21,13 +22,20 @@ pub(super) struct Credentials {
     gid: u32,
     /// Thread id; 0 if it has none in this namespace.
     pid: u32,
+    is_of_guest: bool,
     /// The kernel's decision whether set-ID bits survive, if it sent one.
     keeps: Option<bool>,
 }
 
 impl Credentials {
     pub(super) fn of(req: &Request) -> Self {
-        Self { uid: req.uid(), gid: req.gid(), pid: req.pid(), keeps: None }
+        Self {
+            uid: req.uid(),
+            gid: req.gid(),
+            pid: req.pid(),
+            is_of_guest: req.is_of_guest(),
+            keeps: None,
+        }
     }
 
     /// A caller for which the kernel decided about set-ID bits.
@@ -123,6 +131,10 @@ impl Credentials {
     }
 
     fn status(self) -> Status {
+        if self.is_of_guest {
+            let capabilities = if self.uid == 0 { u64::MAX } else { 0 };
+            return Status { capabilities, ..Status::default() };
+        }
         if self.pid == 0 {
             return Status::default();
         }

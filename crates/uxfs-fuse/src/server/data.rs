@@ -122,6 +122,9 @@ pub(super) fn copy_range(
 ) -> uxfs::Result<Copied> {
     let source = fs.stat(from)?;
     let len = len.min(source.size.saturating_sub(from_at)).min(SHARE_MAX);
+    if to_at.checked_add(len).is_none() {
+        return Err(Error::FileTooBig);
+    }
     if len == 0 {
         return Ok(Copied::default());
     }

@@ -47,12 +47,20 @@ pub(super) fn known(fs: &Fs, ino: Ino) -> uxfs::Result<Entry> {
     }
 }
 
+/// Is it an inode of the volume itself, which has no name?
+fn is_internal(fs: &Fs, ino: Ino) -> bool {
+    let sb = fs.superblock();
+    let quotas = [sb.uquotino.get(), sb.gquotino.get(), sb.pquotino.get()].map(Ino);
+    fs.geo.rt_inos.contains(&ino) || quotas.contains(&ino)
+}
+
 /// The inode of a name, if it exists.
 pub(super) fn lookup(fs: &Fs, parent: Node, name: &[u8]) -> uxfs::Result<Option<Entry>> {
     let dir = ino_of(fs, parent);
     let found = match name {
         // A file handle's inode, by its number alone. The kernel asks only for one that it does not
         // have, so one without a name is about to be forgotten.
+        b"." if is_internal(fs, dir) => Err(Error::NotFound),
         b"." => match fs.stat(dir)?.nlink {
             0 => Err(Error::NotFound),
             _ => Ok(dir),

@@ -54,6 +54,8 @@ use outcome::Result;
 /// `O_DSYNC`; `O_SYNC` has this bit too.
 const O_DSYNC: i32 = 0o10000;
 const O_NOATIME: i32 = 0o1000000;
+/// Most FITRIMs at once.
+const TRIMS_MAX: usize = 16;
 /// The bit of `O_SYNC` that `O_DSYNC` lacks.
 const O_SYNC_ALONE: i32 = 0o4000000;
 
@@ -65,6 +67,8 @@ pub(crate) struct Server {
     open_dirs: OpenDirs,
     control: Control,
     cached: Cached,
+    /// Each FITRIM that runs, in a thread of its own, has a share of it.
+    trims: Arc<()>,
     /// The last attributes of the root. A volume that has stopped still needs a root, so that its
     /// state can be asked for.
     root: Mutex<Option<Statx>>,
@@ -84,6 +88,7 @@ impl Server {
             open_dirs: OpenDirs::default(),
             control,
             cached,
+            trims: Arc::default(),
             root,
         }
     }
@@ -105,10 +110,18 @@ impl Server {
             Ok(Err(error)) | Err(error) => return reply.error(error),
         };
         let (range, least) = (trim.range.clone(), trim.least);
+        let share = Arc::clone(&self.trims);
+        // The server has a share too.
+        if Arc::strong_count(&share) > TRIMS_MAX + 1 {
+            return reply.error(Errno::BUSY);
+        }
         // If no thread can be started, dropping the reply answers with an error.
-        let _ = self.volume.trim(range, least, move |done| match done {
-            Ok(trimmed) => reply.send(Ok(&trim.answer(trimmed))),
-            Err(error) => reply.error(error),
+        let _ = self.volume.trim(range, least, move |done| {
+            drop(share);
+            match done {
+                Ok(trimmed) => reply.send(Ok(&trim.answer(trimmed))),
+                Err(error) => reply.error(error),
+            }
         });
     }
 
@@ -116,7 +129,8 @@ impl Server {
     /// they need not wait for the volume.
     fn remount(&self, req: &Request, words: &[u8], reply: ReplyXattr) {
         let owner = rustix::process::geteuid().as_raw();
-        if req.uid() != 0 && req.uid() != owner {
+        // The options say how much of this machine's memory is used, which a guest does not decide.
+        if req.is_of_guest() || req.uid() != 0 && req.uid() != owner {
             return reply.error(Errno::PERM);
         }
         let (volume, words) = (Arc::clone(&self.volume), String::from_utf8_lossy(words).into());
@@ -213,6 +227,11 @@ impl Filesystem for Server {
     }
 
     fn setattr(&self, req: &Request, node: Node, to: &SetAttr, reply: ReplyAttr) {
+        let who = Credentials::of(req);
+        let who = match req.is_of_guest() && to.size.is_some() {
+            true => who.for_write(to.kill_privileges),
+            false => who,
+        };
         let change = setattr::Change {
             permissions: to.mode.map(|mode| mode16(mode) & 0o7777),
             uid: to.uid,
@@ -221,7 +240,7 @@ impl Filesystem for Server {
             atime: to.atime,
             mtime: to.mtime,
             open: to.handle.is_some(),
-            who: Credentials::of(req),
+            who,
         };
         let result = self.volume.with(|fs| setattr::apply(fs, ino_of(fs, node), &change));
         self.reply_to_change(req, result.map(|attr| (attr, TTL)), reply);
@@ -512,6 +531,10 @@ impl Filesystem for Server {
         if let Some(words) = name.strip_prefix(control::REMOUNT) {
             return self.remount(req, words, reply);
         }
+        if name == control::STATUS && req.is_of_guest() {
+            // It names processes and files of this machine.
+            return reply.error(Errno::OPNOTSUPP);
+        }
         let value = self.volume.with(|fs| {
             match self.control.value(&self.volume, fs, self.ino(node), name) {
                 Some(value) => Ok(value),
@@ -579,5 +602,18 @@ impl Filesystem for Server {
     fn destroy(&self) {
         // The result is kept, and returned when the mount has ended.
         let _ = self.volume.close();
+    }
+
+    fn knows(&self, node: Node) -> bool {
+        self.volume.with(|fs| Ok(fs.is_held(ino_of(fs, node)))) == Ok(true)
+    }
+
+    fn forget_all(&self) {
+        self.handles.release_all();
+        self.open_dirs.release_all();
+        // No caller takes the errors. What is not freed is freed when the volume is closed, and what is
+        // not written is reported then.
+        let _ = self.volume.with(Fs::release_all);
+        let _ = self.volume.with(Fs::sync);
     }
 }

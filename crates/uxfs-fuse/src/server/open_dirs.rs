@@ -38,6 +38,11 @@ impl OpenDirs {
             self.cached.lock().remove(&node.0);
         }
     }
+
+    /// Forgets all handles, because their kernel is gone.
+    pub(super) fn release_all(&self) {
+        self.cached.lock().clear();
+    }
 }
 
 /// Does a handle use the kernel's cache?
@@ -65,6 +70,8 @@ mod tests {
         assert!(!uses_cache(dirs.open(Node(7), false, true)));
         dirs.release(Node(7), first);
         assert!(!uses_cache(dirs.open(Node(7), false, false)));
+        assert!(uses_cache(dirs.open(Node(7), false, true)));
+        dirs.release_all();
         assert!(uses_cache(dirs.open(Node(7), false, true)));
     }
 }

@@ -40,10 +40,15 @@ pub(crate) fn serve(image: &Image, options: &str) -> Child {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
-    let ready = lines.map_while(Result::ok).any(|line| line == "serving");
-    assert!(ready, "the server did not start");
+    wait_for_line(&mut child, "serving");
     child
+}
+
+/// Waits until a process has printed a line.
+pub(crate) fn wait_for_line(child: &mut Child, wanted: &str) {
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).any(|line| line == wanted);
+    assert!(ready, "the server did not start");
 }
 
 /// Writes files and syncs some of them. Returns these with their contents.

@@ -1,4 +1,5 @@
-//! Compares the mount with the kernel's XFS, runs real programs on it, and kills it.
+//! Compares the mount with the kernel's XFS, here and in virtual machines, runs real programs on it, and
+//! kills it.
 //!
 //! All tests need FUSE, and root: for loop mounts of volumes that mkfs.xfs and the kernel made, and to
 //! act as several users. Without these the tests fail and say so.
@@ -11,6 +12,7 @@ mod clients;
 mod counts;
 mod engine;
 mod faults;
+mod guests;
 mod kill;
 mod posix;
 mod power;

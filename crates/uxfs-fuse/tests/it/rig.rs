@@ -39,19 +39,40 @@ pub(crate) fn transport(number: u64) -> &'static str {
 
 /// An image made by mkfs.xfs, in a new directory.
 pub(crate) struct Image {
-    dir: tempfile::TempDir,
+    dir: Dir,
+}
+
+/// The directory of an image.
+enum Dir {
+    Own(tempfile::TempDir),
+    /// That of another process.
+    Foreign(PathBuf),
+}
+
+impl Dir {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(dir) => dir.path(),
+            Self::Foreign(path) => path,
+        }
+    }
 }
 
 impl Image {
     pub(crate) fn new(size: u64, options: &[&str]) -> Self {
         assert!(rustix::process::geteuid().is_root(), "these tests mount: run them as root");
         assert!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing: modprobe fuse");
-        let image = Self { dir: tempfile::tempdir().unwrap() };
+        let image = Self { dir: Dir::Own(tempfile::tempdir().unwrap()) };
         // Other users must be able to enter it.
         run("chmod", &[OsStr::new("755"), image.dir.path().as_os_str()]);
         uxfs_oracle::mkfs(&image.path(), size, options);
         std::fs::create_dir(image.mount_point()).unwrap();
         image
+    }
+
+    /// The image in a directory that another process made.
+    pub(crate) fn existing(dir: &Path) -> Self {
+        Self { dir: Dir::Foreign(dir.to_owned()) }
     }
 
     pub(crate) fn path(&self) -> PathBuf {
@@ -117,7 +138,7 @@ impl Ours {
         let mounted = self.mounted.take().unwrap();
         mounted.ender().end().unwrap();
         assert_eq!(mounted.wait().unwrap(), None);
-        let nothing = Image { dir: tempfile::tempdir().unwrap() };
+        let nothing = Image { dir: Dir::Own(tempfile::tempdir().unwrap()) };
         std::mem::replace(&mut self.image, nothing)
     }
 }

@@ -123,6 +123,10 @@ pub struct Vm {
     pub(super) drives: Vec<Drive>,
     pub(super) files: Vec<(String, Vec<u8>)>,
     pub(super) script: String,
+    /// Sockets of servers of virtiofs.
+    pub(super) shares: Vec<PathBuf>,
+    /// The engine, if the machine has a wish.
+    pub(super) wanted: Option<Engine>,
     pub(super) hang_limits: HangLimits,
     pub(super) memory_mib: u32,
 }
@@ -139,6 +143,8 @@ impl Vm {
             drives: Vec::new(),
             files: Vec::new(),
             script: String::new(),
+            shares: Vec::new(),
+            wanted: None,
             hang_limits: HANG_LIMITS,
             memory_mib: 768,
         }
@@ -162,6 +168,14 @@ impl Vm {
         self
     }
 
+    /// Adds a file system that a server of virtiofs serves on a socket. The machine mounts it by the name
+    /// `uxfs`, or the one that the server gives it under User Mode Linux. Needs [`Kernel::Current`].
+    #[must_use]
+    pub fn share(mut self, socket: &Path) -> Self {
+        self.shares.push(socket.to_path_buf());
+        self
+    }
+
     /// Sets the script for `sh`. A line `step "WORDS"` marks in findings how far it came.
     #[must_use]
     pub fn script(mut self, script: &str) -> Self {
@@ -176,6 +190,13 @@ impl Vm {
         self
     }
 
+    /// Runs it with this engine, whatever the environment says.
+    #[must_use]
+    pub fn under(mut self, engine: Engine) -> Self {
+        self.wanted = Some(engine);
+        self
+    }
+
     /// Sets the memory in MiB. The default is 768.
     #[must_use]
     pub fn memory(mut self, mib: u32) -> Self {
@@ -185,6 +206,9 @@ impl Vm {
 
     /// The engine of this machine.
     pub(super) fn engine(&self) -> Engine {
+        if let Some(wanted) = self.wanted {
+            return wanted;
+        }
         let images = || self.drives.iter().map(|drive| drive.image.as_path());
         if images().any(|image| Engine::for_image(image) == Engine::Qemu) {
             return Engine::Qemu;

@@ -83,6 +83,16 @@ fn command(vm: &Vm, dir: &Path, accel: &str) -> Command {
             number % 8
         ));
     }
+    if !vm.shares.is_empty() {
+        // The server maps the machine's memory.
+        let memory = format!("memory-backend-memfd,id=memory,share=on,size={}M", vm.memory_mib);
+        command.args(["-object", &memory, "-numa", "node,memdev=memory"]);
+    }
+    for (number, share) in vm.shares.iter().enumerate() {
+        let socket = with_path(&format!("socket,id=s{number},path="), share);
+        let device = format!("vhost-user-fs-pci,chardev=s{number},tag=uxfs");
+        command.arg("-chardev").arg(socket).args(["-device", &device]);
+    }
     command
 }
 

@@ -92,5 +92,11 @@ fn command(vm: &Vm, dir: &Path) -> io::Result<Command> {
         // c: the image may be open in the test, which holds a lock.
         command.arg(format!("{}c={file}", device(number)));
     }
+    for (number, share) in vm.shares.iter().enumerate() {
+        let link = dir.join(format!("share{number}"));
+        symlink(std::path::absolute(share)?, &link)?;
+        // The number of a file system among virtio's devices.
+        command.arg(format!("virtio_uml.device={}:26", at(&format!("share{number}"))));
+    }
     Ok(command)
 }

@@ -178,6 +178,10 @@ fn wrong_requests_are_refused() {
         let error = answered(&server, &request(opcode, parts)).0;
         assert_eq!(error, -Errno::INVAL.raw_os_error(), "{opcode} {parts:?}");
     }
+    // A reply that is larger than any kernel takes.
+    let ioctl = abi::IoctlIn { out_size: u32::MAX, ..abi::IoctlIn::default() };
+    let error = answered(&server, &request(op::IOCTL, &[ioctl.as_bytes()])).0;
+    assert_eq!(error, -Errno::NOMEM.raw_os_error());
     for opcode in [0, 7, 36, 49, 4096, u32::MAX] {
         assert_eq!(answered(&server, &request(opcode, &[])).0, -Errno::NOSYS.raw_os_error());
     }

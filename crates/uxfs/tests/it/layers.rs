@@ -45,7 +45,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-capi", &["uxfs"]),
     ("uxfs-python", &["uxfs"]),
     ("uxfs-transport", &[]),
-    ("uxfs-fuse", &["uxfs", "uxfs-disk", "uxfs-transport"]),
+    ("uxfs-virtiofs", &["uxfs-transport"]),
+    ("uxfs-fuse", &["uxfs", "uxfs-disk", "uxfs-transport", "uxfs-virtiofs"]),
     ("uxfs-image", &["uxfs", "uxfs-host"]),
     ("uxfs-bench", &["uxfs", "uxfs-fuse", "uxfs-testkit", "uxfs-transport"]),
     (
@@ -533,6 +534,7 @@ const MAY_CONVERT: &[(&str, &str)] = &[
     ("uxfs-check/src/bytes.rs", "the verifier shares no code with the engine; this is its door"),
     ("uxfs-archive/src", "tar, ACLs and verity descriptors"),
     ("uxfs-disk/src", "partition tables, qcow2 and VHD"),
+    ("uxfs-virtiofs/src/device.rs", "the configuration of a virtio device"),
     ("uxfs-image/src", "partition tables, FAT, verity, qcow2 and VHD"),
     ("uxfs-testkit/src/rng.rs", "the same random bytes from a seed on every machine"),
     ("uxfs-lab/src", "the content of files: words repeated, the same on every machine"),

@@ -1,0 +1,63 @@
+//! Ordinary use.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use uxfs_transport::Errno;
+use vhost::VhostBackend;
+
+use crate::rig::{AVAILABLE, FSYNC, GETATTR, INIT, REPLY, REQUEST, Rig, TABLE, USED};
+
+#[test]
+fn requests_are_answered_after_the_first_one() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.ask(GETATTR, 1), (-Errno::IO.raw_os_error(), 16));
+    assert_eq!(rig.ask(INIT, 0), (0, 16 + 64));
+    assert_eq!(rig.ask(GETATTR, 5), (0, 16 + 104));
+    // A guest that starts again.
+    assert_eq!(rig.ask(INIT, 0), (0, 16 + 64));
+    assert_eq!(rig.asked.forgot_all.load(Ordering::SeqCst), 1);
+    assert_eq!(rig.ask(4096, 5), (-Errno::NOSYS.raw_os_error(), 16));
+    for _ in 0..1000 {
+        assert_eq!(rig.ask(GETATTR, 5), (0, 16 + 104));
+    }
+    let asked = rig.asked.clone();
+    assert!(rig.disconnect().unwrap());
+    assert_eq!(asked.forgot_all.load(Ordering::SeqCst), 2);
+}
+
+#[test]
+fn replies_may_come_later_and_a_queue_stops_after_them() {
+    let mut rig = Rig::new();
+    rig.ask(INIT, 0);
+    let len = rig.put_request(REQUEST, FSYNC, 1);
+    rig.describe(4, &[(REQUEST, len, false), (REPLY, 16, true)]);
+    rig.announce(4, 1);
+    rig.wait_for_parked(1);
+    // Others are answered meanwhile.
+    let len = rig.put_request(REQUEST + 4096, GETATTR, 1);
+    rig.describe(0, &[(REQUEST + 4096, len, false), (REPLY + 4096, 4096, true)]);
+    rig.announce(0, 1);
+    assert_eq!(rig.wait(2), 16 + 104);
+    let asked = rig.asked.clone();
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(200));
+        for reply in asked.parked.lock().unwrap().drain(..) {
+            reply.send(Ok(()));
+        }
+    });
+    rig.monitor.get_vring_base(1).unwrap();
+    assert_eq!(rig.returned(), 3);
+    later.join().unwrap();
+    rig.start_queue(TABLE, AVAILABLE, USED).unwrap();
+    assert_eq!(rig.ask(GETATTR, 5), (0, 16 + 104));
+    rig.disconnect().unwrap();
+}
+
+#[test]
+fn a_stop_ends_the_connection() {
+    let mut rig = Rig::new();
+    rig.ask(INIT, 0);
+    rig.stopper.stop();
+    assert!(!rig.ended().unwrap());
+}
