@@ -210,6 +210,7 @@ opcodes! {
     FSYNCDIR = 30, size_of::<FsyncIn>();
     ACCESS = 34, size_of::<AccessIn>();
     CREATE = 35, size_of::<CreateIn>();
+    INTERRUPT = 36, 0;
     DESTROY = 38, 0;
     IOCTL = 39, size_of::<IoctlIn>();
     BATCH_FORGET = 42, size_of::<BatchForgetIn>();

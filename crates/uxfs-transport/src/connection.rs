@@ -8,7 +8,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::{Mutex, RwLock};
+use parking_lot::RwLock;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::Errno;
@@ -24,8 +24,7 @@ use crate::request::Origin;
 pub struct Connection<S> {
     server: Arc<S>,
     has_begun: RwLock<bool>,
-    /// Belongs to the thread that holds the lock.
-    tally: Mutex<Arc<Tally>>,
+    tally: Arc<Tally>,
 }
 
 impl<S: Filesystem> Connection<S> {
@@ -34,7 +33,7 @@ impl<S: Filesystem> Connection<S> {
 
     /// A connection whose requests are counted in `requests`.
     pub fn new(server: Arc<S>, requests: &Requests) -> Self {
-        Self { server, has_begun: RwLock::new(false), tally: Mutex::new(requests.tally()) }
+        Self { server, has_begun: RwLock::new(false), tally: requests.tally() }
     }
 
     /// Runs a request. `sink` is called for the place of its reply if it has one; the reply is sent now
@@ -49,7 +48,7 @@ impl<S: Filesystem> Connection<S> {
                 outlet(head.unique).send(Ok(()), &[]);
             }
             _ => {
-                self.tally.lock().count(head.opcode);
+                self.tally.count_shared(head.opcode);
                 let has_begun = self.has_begun.read();
                 match *has_begun {
                     true => dispatch::run_parsed(&*self.server, &head, body, Origin::Guest, outlet),

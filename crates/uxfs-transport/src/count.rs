@@ -1,7 +1,8 @@
 //! Requests counted by kind.
 //!
-//! 1. Each thread that takes requests counts in a [`Tally`] of its own, in cache lines of its own:
-//!    counting never makes two processors wait for each other.
+//! 1. Each thread that takes the host's requests counts in a [`Tally`] of its own, in cache lines of
+//!    its own: counting never makes two processors wait for each other. The threads of a guest's
+//!    connection share one.
 //! 2. A request is counted before it is answered, whatever its answer. The first one, `INIT`, is not.
 
 use std::sync::Arc;
@@ -53,10 +54,19 @@ impl Default for Tally {
 }
 
 impl Tally {
+    fn of(&self, opcode: u32) -> &AtomicU64 {
+        let at = usize::try_from(opcode).ok().filter(|at| *at < OPCODES && kind(opcode).is_some());
+        &self.0[at.unwrap_or(0)]
+    }
+
+    /// Counts a request, of several threads that share the tally.
+    pub(crate) fn count_shared(&self, opcode: u32) {
+        self.of(opcode).fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts a request. Only the tally's own thread may: an increment is then no locked operation.
     pub(crate) fn count(&self, opcode: u32) {
-        let at = usize::try_from(opcode).ok().filter(|at| *at < OPCODES && kind(opcode).is_some());
-        let count = &self.0[at.unwrap_or(0)];
+        let count = self.of(opcode);
         count.store(count.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
     }
 }
@@ -74,7 +84,7 @@ mod tests {
         for opcode in [op::LOOKUP, op::STATX, op::LOOKUP, 7, 0, 4096, u32::MAX] {
             one.count(opcode);
         }
-        other.count(op::LOOKUP);
+        other.count_shared(op::LOOKUP);
         assert_eq!(requests.by_kind(), [(OTHER, 4), ("LOOKUP", 3), ("STATX", 1)]);
     }
 }

@@ -3,7 +3,6 @@
 //! 1. Each request gets one reply, except for the two that have none ([`is_silent`]).
 //! 2. All arguments are checked before the method is called. A request with wrong arguments, or of
 //!    an unknown kind, gets an error and reaches no method.
-//!
 //! 3. A guest's request reaches a method only with inodes that the guest's kernel knows.
 //!
 //! Called by the ways in which requests come.
@@ -268,6 +267,8 @@ fn call(
             server.destroy();
             reply.send(Ok(()));
         }
+        // INTERRUPT too: a caller that gets a signal waits for its reply. Over `/dev/fuse` the kernel then
+        // sends no further one.
         _ => return Err(Errno::NOSYS),
     }
     Ok(())
@@ -276,7 +277,7 @@ fn call(
 /// Does the header name an inode that the kernel must know? A lookup of `.` may name one of which the
 /// kernel has only a file handle.
 fn names_node(opcode: u32) -> bool {
-    !matches!(opcode, op::LOOKUP | op::STATFS | op::SYNCFS | op::DESTROY)
+    !matches!(opcode, op::LOOKUP | op::STATFS | op::INTERRUPT | op::SYNCFS | op::DESTROY)
 }
 
 /// A guest's kernel may name any number.

@@ -85,7 +85,8 @@ impl<S: Filesystem> Device<S> {
         })
     }
 
-    /// Has a monitor begun to use it? A process that only tries whether somebody listens has not.
+    /// Has a monitor begun to use it? A process that only tests whether the socket accepts connections
+    /// has not.
     pub(crate) fn was_used(&self) -> bool {
         self.was_used.load(Ordering::Acquire)
     }

@@ -2,7 +2,7 @@
 //!
 //! A virtual machine monitor (QEMU, Cloud Hypervisor, crosvm, User Mode Linux) connects to a [`Socket`] and
 //! hands over the guest's memory. The guest's kernel puts requests of FUSE into queues in that memory;
-//! [`Host::serve`] takes them out, has a [`Filesystem`](uxfs_transport::Filesystem) answer them, and writes
+//! [`Host::serve_one`] takes them out, has a [`Filesystem`](uxfs_transport::Filesystem) answer them, and writes
 //! the replies back.
 //!
 //! 1. A guest is not trusted, nor is its monitor. Whatever lies in the queues and the memory is answered

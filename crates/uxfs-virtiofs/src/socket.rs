@@ -1,7 +1,7 @@
 //! The socket on which a monitor connects.
 //!
-//! 1. A socket on which somebody listens is never replaced. One that a killed process left is.
-//! 2. Nobody else can connect before the socket has its mode and group.
+//! 1. A socket on which a process listens is never replaced. One that a killed process left is.
+//! 2. No process can connect before the socket has its mode and group.
 //! 3. The socket is removed when this is dropped.
 
 use std::io;
@@ -40,7 +40,7 @@ impl Socket {
     /// Listens at a path.
     ///
     /// # Errors
-    /// ADDRINUSE if somebody listens there, EEXIST if something else is there; others of the host.
+    /// ADDRINUSE if a process listens there; EEXIST if the path is not a socket; others of the host.
     pub fn bind(path: &Path, access: Access) -> io::Result<Self> {
         remove_stale(path)?;
         let flags = SocketFlags::CLOEXEC;
@@ -52,7 +52,7 @@ impl Socket {
             std::os::unix::fs::chown(path, None, access.group)?;
         }
         rustix::fs::chmod(path, Mode::from_raw_mode(access.mode))?;
-        // Before this, nobody can connect.
+        // A process can connect from here on.
         rustix::net::listen(&socket.listener, BACKLOG)?;
         Ok(socket)
     }
@@ -64,7 +64,7 @@ impl Socket {
 
 impl Drop for Socket {
     fn drop(&mut self) {
-        // Somebody may have removed it already.
+        // It fails if another process has removed the socket.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -30,9 +30,9 @@ use crate::users;
 /// SIGTERM ends it in the same way. If the process is killed instead, the next open replays the log;
 /// everything that fsync or sync in the guest confirmed is there.
 ///
-/// Nobody else may use the image meanwhile. The socket is for its owner only, unless --socket-mode or
-/// --socket-group say otherwise: whoever connects can read and change the whole volume. A socket that a
-/// killed process left is replaced.
+/// No other process can use the image meanwhile. Only the socket's owner can connect, unless --socket-mode
+/// or --socket-group permits others: a process that connects can read and change the whole volume. The
+/// command replaces a socket that a killed process left.
 ///
 /// Options are those of `uxfs mount`, except for those that concern mounts of this machine (fuseblk,
 /// io_uring, allow_other). They hold for the volume: ro, noatime, relatime, strictatime, lazytime, discard,

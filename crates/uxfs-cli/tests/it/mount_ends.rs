@@ -30,7 +30,7 @@ fn server(fixture: &Fixture) -> u32 {
 }
 
 /// Waits for an event that must happen. The limit catches a hang.
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !is_so() {
         assert!(begun.elapsed() < Duration::from_secs(300), "never {what}");

@@ -16,7 +16,7 @@ fn mounted(options: &str) -> Fixture {
     fixture
 }
 
-fn status(fixture: &Fixture, name: &str) -> String {
+pub(crate) fn status(fixture: &Fixture, name: &str) -> String {
     let status = fixture.uxfs(&["status", "mnt"]).good();
     let line = status.lines().find(|line| line.trim_start().starts_with(&format!("{name} ")));
     line.unwrap().split_whitespace().nth(1).unwrap().to_owned()

@@ -5,6 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::fixture::Fixture;
+use crate::mount_ends::until;
 
 /// A command that serves `a.img`; killed when dropped.
 struct Serving(Child);
@@ -20,7 +21,7 @@ impl Serving {
             .spawn()
             .expect("uxfs starts");
         let serving = Self(child);
-        wait(|| said(fixture).ends_with("ready\n"));
+        until("ready", || said(fixture).ends_with("ready\n"));
         serving
     }
 
@@ -55,14 +56,6 @@ impl Drop for Serving {
 
 fn said(fixture: &Fixture) -> String {
     std::fs::read_to_string(fixture.path("said")).expect("its messages")
-}
-
-fn wait(done: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !done() {
-        assert!(begun.elapsed() < Duration::from_secs(60));
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]

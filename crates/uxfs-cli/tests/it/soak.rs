@@ -12,7 +12,9 @@ use std::path::{Path, PathBuf};
 use uxfs_oracle::Rng;
 
 use crate::fixture::Fixture;
+use crate::mount_ends::until;
 use crate::mounts::{serve, with_dir};
+use crate::remounts::status;
 
 /// Threads, each with a directory of its own.
 const THREADS: u64 = 4;
@@ -93,14 +95,6 @@ fn resident(process: u32) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// Waits until the kernel has forgotten the removed files, whose space is free only then.
-fn wait_for_forgotten(fixture: &Fixture) {
-    let gone = |line: &str| line.trim().strip_prefix("files_without_name").map(|n| n.trim() == "0");
-    while fixture.uxfs(&["status", "mnt"]).good().lines().find_map(gone) != Some(true) {
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
-}
-
 fn free_blocks(fixture: &Fixture) -> u64 {
     rustix::fs::statvfs(fixture.path("mnt")).unwrap().f_bfree
 }
@@ -115,7 +109,8 @@ fn memory_and_space_stay_the_same_over_rounds() {
     let (mut memory, mut free) = (0, u64::MAX);
     for done in 0..rounds {
         round(&fixture.path("mnt"), seed + done);
-        wait_for_forgotten(&fixture);
+        // The kernel forgets removed files a little later, and only then is their space free.
+        until("forgotten", || status(&fixture, "files_without_name") == "0");
         fixture.uxfs(&["sync", "mnt"]).good();
         let now = (resident(child.id()), free_blocks(&fixture));
         println!(

@@ -11,7 +11,7 @@ use uxfs_oracle::vm::{Engine, Vm};
 use uxfs_oracle::{Fields, Kernel, Listing, vm};
 
 use crate::kill::wait_for_line;
-use crate::posix::{Findings, TOPICS};
+use crate::posix::{Findings, topics_of_guests};
 use crate::rig::Image;
 
 const SIZE: u64 = 320 << 20;
@@ -164,7 +164,7 @@ fn a_guest_finds_the_mount_as_it_finds_xfs() {
          chroot /all sh -c \"cd /mnt/$side/$topic && python3 -B /mnt/posix/$topic.py\" \
          >/out/$side-$topic </dev/null || echo $side: $topic >>/out/failed\n\
          done; done\numount /all/mnt/ours /all/mnt/theirs\n",
-        TOPICS.join(" ")
+        topics_of_guests().collect::<Vec<_>>().join(" ")
     );
     let output = vm.memory(1024).script(&script).run();
     let output = output.unwrap_or_else(|finding| panic!("{finding}"));
@@ -175,7 +175,7 @@ fn a_guest_finds_the_mount_as_it_finds_xfs() {
         String::from_utf8_lossy(&output.files[&name]).lines().map(str::to_owned).collect()
     };
     let mut findings = Findings::default();
-    for topic in TOPICS {
+    for topic in topics_of_guests() {
         let (here, there) = (lines(format!("ours-{topic}")), lines(format!("theirs-{topic}")));
         findings.compare_lines(topic, "virtiofs", &here, &there, &["MOUNT.md", "VIRTIOFS.md"]);
     }
@@ -193,6 +193,14 @@ fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
     request
 }
 
+/// The first request of a guest: it offers everything.
+fn first_request() -> Vec<u8> {
+    const INIT: u32 = 26;
+    let mut offer = [7_u32, 38, 0, u32::MAX].map(u32::to_le_bytes).concat();
+    offer.resize(64, 0);
+    request(INIT, 0, &offer)
+}
+
 /// Numbers that were never told to it are refused: of files, of the volume's own inodes, of nothing. A
 /// handle of a file that has a name leads to it.
 #[test]
@@ -201,7 +209,6 @@ fn a_guest_reaches_only_what_it_looked_up() {
     const FORGET: u32 = 2;
     const GETATTR: u32 = 3;
     const LINK: u32 = 13;
-    const INIT: u32 = 26;
     let image = Image::new(SIZE, &[]);
     let fs = image.open();
     let file = fs.create(fs.root(), b"file", &uxfs::NewInode::file(0o644)).unwrap();
@@ -209,15 +216,14 @@ fn a_guest_reaches_only_what_it_looked_up() {
     let internal = sb.rbmino.get();
     assert!(fs.stat(uxfs::format::Ino(internal)).is_ok(), "the volume has one");
     let guest = MemoryGuest::new(fs, &Options::default());
-    let ask = |opcode, node, body: &[u8]| {
-        let replies = guest.request(&request(opcode, node, body), 4096);
+    let send = |request: &[u8]| {
+        let replies = guest.request(request, 4096);
         replies.first().map(|reply| i32::from_le_bytes(*reply[4..].first_chunk().unwrap()))
     };
+    let ask = |opcode, node, body: &[u8]| send(&request(opcode, node, body));
     let error = |errno: rustix::io::Errno| Some(-errno.raw_os_error());
-    let mut offer = [7_u32, 38, 0, u32::MAX].map(u32::to_le_bytes).concat();
-    offer.resize(64, 0);
     assert_eq!(ask(GETATTR, 1, &[0; 16]), error(rustix::io::Errno::IO));
-    assert_eq!(ask(INIT, 0, &offer), Some(0));
+    assert_eq!(send(&first_request()), Some(0));
     assert_eq!(ask(GETATTR, 1, &[0; 16]), Some(0));
     for node in [file.0, internal, 0, 7, u64::MAX] {
         assert_eq!(ask(GETATTR, node, &[0; 16]), error(rustix::io::Errno::STALE), "{node}");
@@ -236,7 +242,7 @@ fn a_guest_reaches_only_what_it_looked_up() {
     assert_eq!(ask(LOOKUP, 1, b"file\0"), Some(0));
     assert_eq!(ask(GETATTR, file.0, &[0; 16]), Some(0));
     // A guest that starts again knows nothing.
-    assert_eq!(ask(INIT, 0, &offer), Some(0));
+    assert_eq!(send(&first_request()), Some(0));
     assert_eq!(ask(GETATTR, file.0, &[0; 16]), error(rustix::io::Errno::STALE));
     guest.end().unwrap();
     image.judge();
@@ -246,9 +252,9 @@ fn a_guest_reaches_only_what_it_looked_up() {
 /// goes on.
 #[test]
 fn a_guest_may_send_any_offset() {
+    const LOOKUP: u32 = 1;
     const READ: u32 = 15;
     const WRITE: u32 = 16;
-    const INIT: u32 = 26;
     const FALLOCATE: u32 = 43;
     const LSEEK: u32 = 46;
     const COPY_FILE_RANGE: u32 = 47;
@@ -258,10 +264,8 @@ fn a_guest_may_send_any_offset() {
     fs.write_at(ino, 0, &[1; 100_000]).unwrap();
     let guest = MemoryGuest::new(fs, &Options::default());
     let ask = |opcode, node, body: &[u8]| guest.request(&request(opcode, node, body), 8192);
-    let mut offer = [7_u32, 38, 0, u32::MAX].map(u32::to_le_bytes).concat();
-    offer.resize(64, 0);
-    ask(INIT, 0, &offer);
-    ask(1, 1, b"file\0");
+    guest.request(&first_request(), 8192);
+    ask(LOOKUP, 1, b"file\0");
     let words =
         |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<_>>();
     let far = [u64::MAX, u64::MAX - 1, u64::MAX - 4095, 1 << 63, (1 << 63) - 1, (1 << 63) - 4096];

@@ -3,15 +3,12 @@
 use uxfs_transport::Errno;
 use vhost::VhostBackend;
 
-use crate::rig::{
-    AVAILABLE, FSYNC, GETATTR, INIT, MEMORY, Part, REPLY, REQUEST, Rig, SIZE, TABLE, USED,
-};
+use crate::rig::{AVAILABLE, FSYNC, GETATTR, MEMORY, Part, REPLY, REQUEST, Rig, SIZE, TABLE, USED};
 
 /// Chains that are not requests come back without a reply, and the next request is answered.
 #[test]
 fn malformed_chains_come_back() {
-    let mut rig = Rig::new();
-    rig.ask(INIT, 0);
+    let mut rig = Rig::begun();
     let len = rig.put_request(REQUEST, GETATTR, 1);
     let malformed: [&[Part]; 9] = [
         &[],
@@ -37,14 +34,12 @@ fn malformed_chains_come_back() {
 
 #[test]
 fn replies_stay_within_their_room() {
-    let mut rig = Rig::new();
-    rig.ask(INIT, 0);
+    let mut rig = Rig::begun();
     let eio = (-Errno::IO.raw_os_error()).to_le_bytes();
     for (room, expected) in [(0, 0), (15, 0), (16, 16), (119, 16), (120, 120)] {
         let before = rig.returned();
-        let len = rig.put_request(REQUEST, GETATTR, 1);
         rig.put(REPLY, &[0xaa; 256]);
-        rig.describe(0, &[(REQUEST, len, false), (REPLY, room, true)]);
+        rig.describe_request(0, (GETATTR, 1), room);
         rig.announce(0, 1);
         assert_eq!(rig.wait(before + 1), expected, "{room}");
         let mut there = [0; 256];
@@ -58,8 +53,7 @@ fn replies_stay_within_their_room() {
 
 #[test]
 fn a_chain_that_loops_ends() {
-    let mut rig = Rig::new();
-    rig.ask(INIT, 0);
+    let mut rig = Rig::begun();
     let before = rig.returned();
     rig.put_request(REQUEST, GETATTR, 1);
     rig.descriptor(0, (REQUEST, 104), 1, 1);
@@ -79,8 +73,7 @@ fn a_chain_that_loops_ends() {
 
 #[test]
 fn a_ring_that_jumps_ends_the_connection() {
-    let mut rig = Rig::new();
-    rig.ask(INIT, 0);
+    let mut rig = Rig::begun();
     rig.announce(0, SIZE + 1);
     let why = rig.ended().unwrap_err().to_string();
     assert!(why.contains("queue is broken"), "{why}");
@@ -89,10 +82,8 @@ fn a_ring_that_jumps_ends_the_connection() {
 /// One chain that is announced again and again, and kept.
 #[test]
 fn more_requests_than_the_queue_takes_end_the_connection() {
-    let mut rig = Rig::new();
-    rig.ask(INIT, 0);
-    let len = rig.put_request(REQUEST, FSYNC, 1);
-    rig.describe(0, &[(REQUEST, len, false), (REPLY, 16, true)]);
+    let mut rig = Rig::begun();
+    rig.describe_request(0, (FSYNC, 1), 16);
     for number in 1..=SIZE {
         rig.announce(0, 1);
         rig.wait_for_parked(number.into());
@@ -106,10 +97,8 @@ fn more_requests_than_the_queue_takes_end_the_connection() {
 
 #[test]
 fn a_request_that_panics_ends_the_connection() {
-    let mut rig = Rig::new();
-    rig.ask(INIT, 0);
-    let len = rig.put_request(REQUEST, GETATTR, 13);
-    rig.describe(0, &[(REQUEST, len, false), (REPLY, 64, true)]);
+    let mut rig = Rig::begun();
+    rig.describe_request(0, (GETATTR, 13), 64);
     rig.announce(0, 1);
     let why = rig.ended().unwrap_err().to_string();
     assert!(why.contains("panicked"), "{why}");
@@ -139,10 +128,8 @@ fn queues_outside_of_the_memory_are_refused() {
 
 #[test]
 fn memory_may_go_while_a_reply_is_due() {
-    let mut rig = Rig::new();
-    rig.ask(INIT, 0);
-    let len = rig.put_request(REQUEST, FSYNC, 1);
-    rig.describe(0, &[(REQUEST, len, false), (REPLY, 16, true)]);
+    let mut rig = Rig::begun();
+    rig.describe_request(0, (FSYNC, 1), 16);
     rig.announce(0, 1);
     rig.wait_for_parked(1);
     // Too small for the request's place and for the queue.

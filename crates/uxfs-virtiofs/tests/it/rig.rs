@@ -83,6 +83,13 @@ impl Rig {
         rig
     }
 
+    /// A guest whose first request was answered.
+    pub(crate) fn begun() -> Self {
+        let mut rig = Self::new();
+        rig.ask(INIT, 0);
+        rig
+    }
+
     /// A monitor that has agreed on features.
     pub(crate) fn connected() -> Self {
         let dir = tempfile::tempdir().unwrap();
@@ -194,6 +201,12 @@ impl Rig {
         self.available = self.available.wrapping_add(by);
         self.put(AVAILABLE + 2, &self.available.to_le_bytes());
         self.kick.write(1).unwrap();
+    }
+
+    /// Describes a request with this much room for the reply.
+    pub(crate) fn describe_request(&self, first: u16, (opcode, node): (u32, u64), room: u32) {
+        let len = self.put_request(REQUEST, opcode, node);
+        self.describe(first, &[(REQUEST, len, false), (REPLY, room, true)]);
     }
 
     /// Number of chains that came back.

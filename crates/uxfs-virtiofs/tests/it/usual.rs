@@ -28,10 +28,8 @@ fn requests_are_answered_after_the_first_one() {
 
 #[test]
 fn replies_may_come_later_and_a_queue_stops_after_them() {
-    let mut rig = Rig::new();
-    rig.ask(INIT, 0);
-    let len = rig.put_request(REQUEST, FSYNC, 1);
-    rig.describe(4, &[(REQUEST, len, false), (REPLY, 16, true)]);
+    let mut rig = Rig::begun();
+    rig.describe_request(4, (FSYNC, 1), 16);
     rig.announce(4, 1);
     rig.wait_for_parked(1);
     // Others are answered meanwhile.
@@ -56,8 +54,7 @@ fn replies_may_come_later_and_a_queue_stops_after_them() {
 
 #[test]
 fn a_stop_ends_the_connection() {
-    let mut rig = Rig::new();
-    rig.ask(INIT, 0);
+    let rig = Rig::begun();
     rig.stopper.stop();
     assert!(!rig.ended().unwrap());
 }
