@@ -23,7 +23,7 @@ mod pool;
 mod queue;
 mod socket;
 
-pub use chain::{Chain, Segment};
+pub use chain::{Chain, Malformed, Segment};
 pub use device::Settings;
 pub use host::{Host, Stopper};
 pub use socket::{Access, Socket};
