@@ -1,6 +1,7 @@
 //! Copy on write: giving a file its own blocks in place of shared ones.
 //!
-//! 1. Blocks shared with other files are never overwritten.
+//! 1. Blocks shared with other files are never overwritten, and in ordered mode ([`crate::epoch`]) no block
+//!    that is mapped and written.
 //! 2. The content is in the new blocks before the transaction that maps them commits.
 
 use uxfs_format::inode::{Flags, Flags2, Fork, InodeCore};
@@ -63,7 +64,13 @@ impl Engine {
         goal: Goal,
     ) -> Result<Place> {
         let mine = Place { extent, fresh: extent.unwritten, old: None };
-        if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) || extent.unwritten {
+        if extent.unwritten {
+            return Ok(mine);
+        }
+        if self.ordered {
+            return self.move_blocks(tx, slot, extent, extent, goal);
+        }
+        if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) {
             return Ok(mine);
         }
         let (ag, start) = (self.geo.fsb_ag(extent.start), self.geo.fsb_agblock(extent.start));
@@ -77,6 +84,19 @@ impl Engine {
         }
         let old = Extent { len: len.into(), ..extent };
         let old = if unit.cow > 1 { self.widened(tx, slot, &old, unit.cow)? } else { old };
+        self.move_blocks(tx, slot, extent, old, goal)
+    }
+
+    /// Replaces the blocks of `old`, which includes the first block of `extent`. Copies the content of
+    /// those before the place that it returns.
+    fn move_blocks(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        extent: Extent,
+        old: Extent,
+        goal: Goal,
+    ) -> Result<Place> {
         bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
         let (mut place, mut at) = (None, 0);
         while at < old.len {
@@ -93,6 +113,12 @@ impl Engine {
         place.ok_or_else(|| {
             tx.inode(slot).corrupt(Check::State, "shared blocks changed while they were copied")
         })
+    }
+
+    /// Do overwrites of a file's blocks go to other blocks? In ordered mode all do: an earlier epoch may
+    /// still show the old ones.
+    pub(crate) fn moves_overwrites(&self, core: &InodeCore) -> bool {
+        self.ordered || core.flags2.contains(Flags2::REFLINK)
     }
 
     /// Extends `part` to multiples of `unit` blocks of the file, as far as the blocks are mapped

@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::atomic::AtomicU64;
 
-use uxfs_sync::Mutex;
+use uxfs_sync::{Mutex, RwLockReadGuard};
 
 use crate::cause::Cause;
 use crate::enospc_causes::EnospcCauses;
@@ -81,6 +81,11 @@ impl Engine {
     /// Most log bytes of one deferred operation; 0 without a journal.
     pub(crate) fn log_step(&self) -> u64 {
         self.reserve.as_ref().map_or(0, Reserve::step)
+    }
+
+    /// Keeps epochs off until it is dropped; `None` unless the volume is in ordered mode.
+    pub(crate) fn hold_off_freeze(&self) -> Option<RwLockReadGuard<'_, ()>> {
+        self.ordered.then(|| self.freeze.read())
     }
 
     /// The options of the journal; `None` without a journal.

@@ -10,15 +10,15 @@
 //!
 //! Called by every operation that allocates blocks, around each of its transactions.
 
-use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::fs::Fs;
 
 /// Attempts with busy blocks; each forces the log.
 const FORCES: u32 = 8;
 /// Attempts with locked AGs.
 const ATTEMPTS: u32 = 64;
 
-impl Engine {
+impl Fs {
     /// Runs `change`, which begins and ends its own transaction. Runs it again while it fails for
     /// lack of space that is only temporarily unavailable.
     ///
@@ -56,7 +56,11 @@ impl Engine {
 
     /// Makes the extents that are busy now available.
     fn end_busy(&self) -> Result<()> {
-        self.wait(self.ticket())?;
+        if self.ordered {
+            self.settle_freed()?;
+        } else {
+            self.wait(self.ticket())?;
+        }
         if let Some(journal) = &self.journal {
             journal.await_pushes();
         }

@@ -6,7 +6,7 @@
 //! 3. Blocks shared with other files are never overwritten ([`crate::cow`]).
 //! 4. An operation that changes content holds the file's iolock ([`crate::iolock`]) from start to end.
 
-use uxfs_format::inode::{Flags, Flags2, Fork};
+use uxfs_format::inode::{Flags, Fork};
 use uxfs_format::{Extent, FileBlock, Ino};
 
 use crate::alloc::Goal;
@@ -197,7 +197,7 @@ impl Fs {
         let core = &tx.inode(slot).core;
         let old_size = core.size;
         let in_place = next.is_some_and(|e| e.offset <= first && !e.unwritten)
-            && !core.flags2.contains(Flags2::REFLINK);
+            && !self.moves_overwrites(core);
         // Overwriting needs no new blocks and works on a full volume.
         let mut unit = AllocUnit::of(&self.geo, core);
         if !in_place

@@ -40,6 +40,8 @@ pub struct Fs {
     pub(crate) open_refs: OpenRefs,
     /// Held while a directory moves to another parent.
     pub(crate) moves: Mutex<()>,
+    /// Held while an epoch is cut.
+    pub(crate) epochs: Mutex<()>,
 }
 
 impl Deref for Fs {
@@ -65,7 +67,9 @@ impl Fs {
             let now = Clock::Real.now();
             (now.sec as u64).rotate_left(30) ^ u64::from(now.nsec)
         });
-        let journal = match place.filter(|_| options.logs()) {
+        let logs = place.is_some() && options.logs();
+        let options = if logs { options.settled()? } else { options };
+        let journal = match place.filter(|_| logs) {
             Some(place) => {
                 let journal = options.journal;
                 let geometry = LogGeometry {
@@ -101,7 +105,9 @@ impl Fs {
             iolocks: IoLocks::default(),
             open_refs: OpenRefs::default(),
             moves: Mutex::ranked(Rank::Moves, ()),
+            epochs: Mutex::ranked(Rank::Epoch, ()),
         };
+        fs.check_log_for_epochs()?;
         if let Some(delalloc) = &fs.delalloc {
             fs.fill_pool(delalloc);
         }
@@ -115,6 +121,11 @@ impl Fs {
     pub(crate) fn open_unfinished(dev: Arc<dyn BlockDev>, options: OpenOptions) -> Result<Self> {
         debug_assert!(options.unfinished);
         Self::assemble(Examined::new(Devices::new(dev), options)?, None)
+    }
+
+    /// The engine, for a method of its own that [`Fs`] has too.
+    pub(crate) fn engine(&self) -> &Engine {
+        &self.engine
     }
 
     /// Stops logging changes. The log is clean.

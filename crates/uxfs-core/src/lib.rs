@@ -32,6 +32,7 @@ pub mod dir;
 mod engine;
 mod enospc;
 mod enospc_causes;
+mod epoch;
 mod error;
 mod examine;
 mod features;
@@ -65,6 +66,7 @@ mod tests;
 mod tickets;
 pub mod tx;
 mod unlinked;
+mod unsettled;
 mod unwritten;
 mod writeback;
 
@@ -83,7 +85,7 @@ pub use ops::{
     Atime, Content, Fallocate, Fsx, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs,
     Times, XattrMode, Xflags, whole_groups,
 };
-pub use options::OpenOptions;
+pub use options::{OpenOptions, SyncMode};
 pub use recovery::{Recovery, Replayed, replay_in_memory};
 pub use sb::read as read_superblock;
 pub use stats::{Histogram, Stats};

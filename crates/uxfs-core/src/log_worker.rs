@@ -110,6 +110,9 @@ fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicB
     if fs.writeback_alarm().is_some_and(|due| due <= now) {
         return fs.writeback_tick(now);
     }
+    if journal.is_epoch_due() {
+        return fs.cut_epoch().map(|_| ());
+    }
     fs.retry_stuck(journal)?;
     if fs.much_dirty(1) && !fs.stuck_lately(Stuck::Metadata) && fs.lighten(journal)? {
         return Ok(());
@@ -153,6 +156,7 @@ fn cover(fs: &Fs, journal: &Journal) -> Result<()> {
             fs.counts.logspace_overruns.one();
         }
     }
+    fs.cut_epoch_if_ordered()?;
     journal.force_and_push(fs)?;
     fs.counts.covers.one();
     Ok(())

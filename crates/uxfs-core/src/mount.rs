@@ -35,6 +35,7 @@ use crate::options::OpenOptions;
 use crate::reserve_floor::ReserveFloor;
 use crate::rolled_inodes::RolledInodes;
 use crate::stats::{Counts, Stats};
+use crate::unsettled::Unsettled;
 
 /// Changes to the counters of the superblock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +72,13 @@ pub struct Mount {
     /// The gate. Transactions hold it shared; a thread that holds it exclusively keeps transactions
     /// out.
     pub(crate) gate: RwLock<()>,
+    /// Held shared by transactions and writers of file data in ordered mode, and exclusively while an
+    /// epoch is cut.
+    pub(crate) freeze: RwLock<()>,
+    /// Is the volume opened in ordered mode?
+    pub(crate) ordered: bool,
+    /// Freed blocks that data must not use yet, in ordered mode.
+    pub(crate) unsettled: Unsettled,
     pub(crate) numbers: Numbers,
     pub(crate) options: OpenOptions,
     /// Changes are logged, so a write in place that fails because the host is full can be retried.
@@ -135,6 +143,9 @@ impl Mount {
             rolled_inodes: RolledInodes::default(),
             freed_inodes: FreedInodes::default(),
             gate: RwLock::ranked(Rank::Gate, ()),
+            freeze: RwLock::ranked(Rank::Freeze, ()),
+            ordered: logged && options.sync.is_ordered(),
+            unsettled: Unsettled::default(),
             numbers: Numbers::new(seed),
             logged,
             bulk_data: Mutex::default(),
@@ -273,7 +284,7 @@ impl Mount {
     pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
         let want = blocks as i64;
         let before = self.available.fetch_sub(want, Ordering::AcqRel);
-        let floor = self.reserve_floor.blocks();
+        let floor = self.reserve_floor.blocks() + self.unsettled.blocks();
         if want > 0 && (before < want || before - want < floor) {
             self.available.fetch_add(want, Ordering::AcqRel);
             return Err(Error::NoSpace);

@@ -1,9 +1,39 @@
 //! Options for opening a volume.
 
-use uxfs_journal::JournalOptions;
+use std::time::Duration;
+
+use uxfs_journal::{InvalidOption, JournalOptions, LogMode};
 
 use crate::clock::Clock;
 use crate::delalloc::WritebackOptions;
+
+/// Shortest [`SyncMode::Ordered::loss`].
+const LEAST_LOSS: Duration = Duration::from_secs(1);
+
+/// What fsync and its kin wait for (`sync=` of a mount).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum SyncMode {
+    /// Until the data is on stable storage.
+    #[default]
+    Durable,
+    /// For nothing: order is kept without a wait. After a crash the volume, file contents included, is
+    /// that of one earlier moment.
+    Ordered {
+        /// How much time a crash may take back, at most, unless the device needs longer than half of
+        /// it to write and flush what changed in the other half.
+        loss: Duration,
+    },
+}
+
+impl SyncMode {
+    /// Five seconds.
+    pub const DEFAULT_LOSS: Duration = Duration::from_secs(5);
+
+    /// Is this [`SyncMode::Ordered`]?
+    pub fn is_ordered(self) -> bool {
+        matches!(self, Self::Ordered { .. })
+    }
+}
 
 /// Options for opening a volume.
 #[derive(Clone, Debug)]
@@ -37,6 +67,9 @@ pub struct OpenOptions {
     /// Delayed allocation: keep written data in memory, and allocate its blocks at write-back.
     /// `None` writes data to the device at once. Ignored where changes are not logged.
     pub writeback: Option<WritebackOptions>,
+    /// What fsync waits for. [`SyncMode::Ordered`] needs a journal with delayed logging and flushes, and
+    /// implies delayed allocation.
+    pub sync: SyncMode,
 }
 
 impl Default for OpenOptions {
@@ -53,6 +86,7 @@ impl Default for OpenOptions {
             unlogged: false,
             journal: JournalOptions::default(),
             writeback: None,
+            sync: SyncMode::Durable,
         }
     }
 }
@@ -70,6 +104,39 @@ impl OpenOptions {
     #[doc(hidden)]
     pub fn unlogged() -> Self {
         Self { unlogged: true, ..Self::default() }
+    }
+
+    /// The options with what [`OpenOptions::sync`] implies for the others.
+    ///
+    /// # Errors
+    /// [`InvalidOption`] if they contradict each other.
+    pub(crate) fn settled(mut self) -> Result<Self, InvalidOption> {
+        let SyncMode::Ordered { loss } = self.sync else { return Ok(self) };
+        if loss < LEAST_LOSS {
+            return Err(InvalidOption("loss= takes a second or more"));
+        }
+        if self.journal.mode == LogMode::Immediate {
+            return Err(InvalidOption("sync=ordered needs delayed logging (delaylog)"));
+        }
+        if self.journal.wsync {
+            return Err(InvalidOption("sync=ordered and wsync contradict each other"));
+        }
+        if !self.journal.barrier {
+            return Err(InvalidOption("sync=ordered needs flushes (barrier)"));
+        }
+        // One half for what waits to be cut, one for its way to stable storage.
+        let age = loss / 2;
+        let centisecs = u32::try_from(age.as_millis() / 10).unwrap_or(u32::MAX);
+        let writeback = self.writeback.unwrap_or_default();
+        let tick = writeback.dirty_writeback_centisecs.min(centisecs / 4).max(1);
+        self.writeback = Some(WritebackOptions {
+            dirty_expire_centisecs: centisecs - tick,
+            dirty_writeback_centisecs: tick,
+            ..writeback
+        });
+        self.journal.pipeline.epochs = true;
+        self.journal.pipeline.age_max = self.journal.pipeline.age_max.min(age);
+        Ok(self)
     }
 
     /// Are changes logged, if the volume has a log of its own?

@@ -116,8 +116,10 @@ pub struct Tx<'fs> {
     saw_busy: bool,
     saw_taken: bool,
     /// Held shared, so that the volume cannot grow or be quiesced meanwhile; released only to wait.
-    /// The last field, so that it is released after all other locks.
+    /// Released after all other locks but the next.
     gate: Option<RwLockReadGuard<'fs, ()>>,
+    /// Held shared in ordered mode from start to end, so that no epoch is cut in between.
+    freeze: Option<RwLockReadGuard<'fs, ()>>,
 }
 
 impl<'fs> Tx<'fs> {
@@ -137,6 +139,28 @@ impl<'fs> Tx<'fs> {
     pub(crate) fn begin_for(fs: &'fs Engine, op: Op, blocks: u64) -> Result<Self> {
         fs.check_writable()?;
         let granted = fs.reserve_log(op)?;
+        Self::enter(fs, granted, fs.hold_off_freeze(), blocks)
+    }
+
+    /// As [`Tx::begin`], for the thread that cuts an epoch and has a reservation of blocks.
+    ///
+    /// # Errors
+    /// [`Error::Shutdown`].
+    pub(crate) fn begin_in_epoch(fs: &'fs Engine) -> Result<Self> {
+        fs.check_writable()?;
+        let granted = match &fs.journal {
+            Some(journal) => journal.reserve_in_epoch(fs, fs.log_link(Op::Extents))?,
+            None => 0,
+        };
+        Self::enter(fs, granted, None, 0)
+    }
+
+    fn enter(
+        fs: &'fs Engine,
+        granted: u64,
+        freeze: Option<RwLockReadGuard<'fs, ()>>,
+        blocks: u64,
+    ) -> Result<Self> {
         let gate = fs.gate.read();
         if let Err(error) = fs.reserve(blocks) {
             if let Some(journal) = &fs.journal {
@@ -170,6 +194,7 @@ impl<'fs> Tx<'fs> {
             saw_busy: false,
             saw_taken: false,
             gate: Some(gate),
+            freeze,
         })
     }
 
@@ -527,6 +552,7 @@ impl<'fs> Tx<'fs> {
     /// # Errors
     /// [`Error::NoSpace`].
     pub fn reserve_more(&mut self, blocks: u64) -> Result<()> {
+        self.saw_busy |= self.fs.unsettled.blocks() > 0;
         self.fs.reserve(blocks)?;
         self.reserved += blocks;
         Ok(())
@@ -653,6 +679,10 @@ impl<'fs> Tx<'fs> {
         self.log_steps(cil, goes_on);
         self.log_single(journal, cil);
         let seq = cil.seq.0;
+        if self.fs.ordered && !self.freed.is_empty() {
+            let blocks = self.freed.iter().map(|(_, _, len)| u64::from(*len)).sum();
+            self.fs.unsettled.add(seq, blocks);
+        }
         for (ag, start, len) in self.freed.drain(..) {
             if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
                 state.busy.add(seq, journal.batches_begun(), start, len);

@@ -38,6 +38,9 @@ impl Fs {
             return Ok(());
         }
         self.check_device()?;
+        if self.ordered {
+            return Ok(());
+        }
         if self.journal.is_some() {
             let written = self.write_back_all();
             return self.wait(self.ticket()).and(written);
@@ -84,7 +87,7 @@ impl Fs {
         self.check_device()?;
         // Data that could not be written must not keep its metadata from being written.
         let written = self.write_back_all();
-        journal.quiesce(self).and(written)
+        journal.quiesce(self, &|| self.cut_epoch_if_ordered()).and(written)
     }
 
     fn finish(&self) -> Result<()> {
@@ -127,6 +130,9 @@ impl Fs {
     /// Drives the journal if work is due, and pushes the AIL if too much is in it. Leaves both to
     /// the log worker while there is one that keeps up.
     fn balance_journal(&self, journal: &Journal) -> Result<()> {
+        if self.ordered {
+            return self.balance_epochs(journal);
+        }
         if journal.wsync() {
             self.wait(self.ticket())?;
         }

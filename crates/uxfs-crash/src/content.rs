@@ -33,6 +33,8 @@ pub(crate) struct InPlaceWrite {
 /// The writes in place of all blocks, by number.
 #[derive(Default)]
 pub(crate) struct InPlaceWrites {
+    /// Nothing is written in place, so nothing shows early.
+    pub(crate) none: bool,
     all: HashMap<u64, Vec<InPlaceWrite>>,
     next_id: u64,
 }
@@ -44,7 +46,9 @@ impl InPlaceWrites {
     }
 
     fn add(&mut self, id: u64, touch: InPlaceWrite) {
-        self.all.entry(id).or_default().push(touch);
+        if !self.none {
+            self.all.entry(id).or_default().push(touch);
+        }
     }
 
     /// Compares `have` with the content of a block after step `moment`, or with writes in place

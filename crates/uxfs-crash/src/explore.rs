@@ -21,6 +21,8 @@ pub struct Plan {
     pub jobs: NonZeroUsize,
     /// Only workloads on volumes whose options contain all of these words.
     pub features: Vec<String>,
+    /// Open the volumes in ordered mode: every state is one moment, file contents included.
+    pub ordered: bool,
     /// A planted fault, for tests.
     pub fault: Option<Fault>,
     /// Stop after this many failures; only the first of a workload counts.
@@ -37,6 +39,7 @@ impl Plan {
             per_workload: 100,
             jobs,
             features: Vec::new(),
+            ordered: false,
             fault: None,
             failures_max: 1,
         }
@@ -99,6 +102,8 @@ pub struct Failed {
     pub state: Option<u64>,
     /// The volume, as options of mkfs.
     pub volume: &'static str,
+    /// In ordered mode.
+    pub ordered: bool,
     pub problem: String,
     /// The disk before the failed recovery.
     pub disk: Option<Box<MemDev>>,
@@ -107,21 +112,24 @@ pub struct Failed {
 impl fmt::Display for Failed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { seed, state, volume, problem, .. } = self;
-        write!(f, "--seed {seed} --state {} ({volume}): {problem}", state.unwrap_or(0))
+        let mode = if self.ordered { "--sync ordered " } else { "" };
+        write!(f, "{mode}--seed {seed} --state {} ({volume}): {problem}", state.unwrap_or(0))
     }
 }
 
 impl std::error::Error for Failed {}
 
-/// Explores one state of the workload with this seed.
+/// Explores one state of the workload with this seed, in ordered mode or not.
 ///
 /// # Errors
 /// The problem.
-pub fn repeat(seed: u64, state: u64) -> Result<Explored, Failed> {
+pub fn repeat(seed: u64, state: u64, ordered: bool) -> Result<Explored, Failed> {
     let mut explored = Explored::default();
     let volume = judge::volume(seed);
-    let failed = |state, problem, disk| Failed { seed, state, volume, problem, disk };
-    let run = Run::new(seed, &mut explored).map_err(|problem| failed(None, problem, None))?;
+    let failed = |state, problem, disk| {
+        Failed { seed, state, volume, ordered, problem, disk }
+    };
+    let run = Run::new(seed, ordered, &mut explored).map_err(|problem| failed(None, problem, None))?;
     let judged = run.judge(state, &mut explored);
     judged.map_err(|(problem, disk)| failed(Some(state), problem, Some(disk)))?;
     Ok(explored)
@@ -159,7 +167,7 @@ pub fn explore(plan: &Plan, progress: &(dyn Fn() + Sync)) -> Explored {
         plant(plan.fault);
         let mut explored = Explored::default();
         while let Some((seed, states)) = next() {
-            if let Err(failed) = explore_workload(seed, states, &mut explored, progress) {
+            if let Err(failed) = explore_workload(plan, (seed, states), &mut explored, progress) {
                 explored.failures.push(failed);
                 left.lock().failures += 1;
             }
@@ -178,14 +186,17 @@ pub fn explore(plan: &Plan, progress: &(dyn Fn() + Sync)) -> Explored {
 
 /// A workload and its first `states` states.
 fn explore_workload(
-    seed: u64,
-    states: u64,
+    plan: &Plan,
+    (seed, states): (u64, u64),
     explored: &mut Explored,
     progress: &(dyn Fn() + Sync),
 ) -> Result<(), Failed> {
     let volume = judge::volume(seed);
-    let failed = |state, problem, disk| Failed { seed, state, volume, problem, disk };
-    let run = Run::new(seed, explored).map_err(|problem| failed(None, problem, None))?;
+    let ordered = plan.ordered;
+    let failed = |state, problem, disk| {
+        Failed { seed, state, volume, ordered, problem, disk }
+    };
+    let run = Run::new(seed, plan.ordered, explored).map_err(|problem| failed(None, problem, None))?;
     for state in 0..states {
         let judged = run.judge(state, explored);
         judged.map_err(|(problem, disk)| failed(Some(state), problem, Some(disk)))?;

@@ -2,10 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use uxfs::clock::Clock;
 use uxfs::journal::{JournalOptions, LogMode, RollPolicy};
-use uxfs::{Fs, NewInode, OpenOptions, WritebackOptions};
+use uxfs::{Fs, NewInode, OpenOptions, SyncMode, WritebackOptions};
 use uxfs_check::{CheckOptions, Severity};
 use uxfs_disk::BlockDev;
 use uxfs_disk::MemDev;
@@ -18,10 +19,13 @@ use crate::explore::Explored;
 use crate::history::{self, History};
 use crate::rules::RuledDev;
 use crate::volumes::{self, VOLUMES};
-use crate::workload::Workload;
+use crate::workload::{DataMode, Workload};
 
 /// Steps of a workload.
 const STEPS: usize = 120;
+/// Longer than a workload takes: epochs are cut for other reasons than their age, so that a run repeats
+/// exactly.
+const NEVER: Duration = Duration::from_secs(24 * 3600);
 
 pub(crate) struct Run {
     seed: u64,
@@ -40,7 +44,7 @@ pub(crate) fn volume(seed: u64) -> &'static str {
 }
 
 /// The open options of a volume with this log stripe unit.
-fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
+fn options(volume: &str, rng: &mut Rng, mode: DataMode) -> OpenOptions {
     let mut options = OpenOptions::default();
     options.clock = Clock::Fixed(Timestamp { sec: 1_700_000_000, nsec: 5 });
     options.seed = Some(rng.bits());
@@ -58,8 +62,12 @@ fn options(volume: &str, rng: &mut Rng, delayed: bool) -> OpenOptions {
         journal.mode = LogMode::Immediate;
         journal.wsync = rng.once_in(3);
     }
+    if mode == DataMode::Ordered {
+        (journal.mode, journal.wsync) = (LogMode::Delayed, false);
+        options.sync = SyncMode::Ordered { loss: NEVER };
+    }
     options.journal = journal;
-    if delayed {
+    if mode != DataMode::AtOnce {
         let mut limits = WritebackOptions::default();
         limits.dirty_bytes = [64 << 10, 256 << 10, 4 << 20][rng.below(3) as usize];
         limits.dirty_background_bytes = limits.dirty_bytes / 4;
@@ -92,22 +100,31 @@ impl Run {
     ///
     /// # Errors
     /// A failure without any power cut.
-    pub(crate) fn new(seed: u64, explored: &mut Explored) -> Result<Self, String> {
+    pub(crate) fn new(seed: u64, ordered: bool, explored: &mut Explored) -> Result<Self, String> {
         let volume = volume(seed);
-        let run = || Self::record(seed, volume, explored);
+        let run = || Self::record(seed, volume, ordered, explored);
         catch_panic(run).map_err(|e| format!("the workload: {e}"))
     }
 
-    fn record(seed: u64, volume: &'static str, explored: &mut Explored) -> Result<Self, String> {
+    fn record(
+        seed: u64,
+        volume: &'static str,
+        ordered: bool,
+        explored: &mut Explored,
+    ) -> Result<Self, String> {
         let mut rng = rng(seed);
         let before = volumes::make(volume)?;
         let fua = rng.once_in(3);
         let dev = Arc::new(RecordDev::new(before.clone()).in_pieces().with_fua(fua));
         let text = |e: uxfs::Error| e.to_string();
-        let delayed = rng.once_in(3);
-        let how = options(volume, &mut rng, delayed);
+        let mode = match rng.once_in(3) {
+            _ if ordered => DataMode::Ordered,
+            true => DataMode::Delayed,
+            false => DataMode::AtOnce,
+        };
+        let how = options(volume, &mut rng, mode);
         let fs = Fs::open(ruled(&dev), how).map_err(text)?;
-        let mut workload = Workload::new(&fs, &dev, &mut rng, delayed).map_err(text)?;
+        let mut workload = Workload::new(&fs, &dev, &mut rng, mode).map_err(text)?;
         workload.run(STEPS).map_err(text)?;
         workload.agrees().map_err(text)??;
         let Workload { history, operations, .. } = workload;
@@ -173,7 +190,7 @@ impl Run {
     }
 
     fn recover(&self, dev: &Arc<RecordDev>, cut: &Cut, rng: &mut Rng) -> Result<(), String> {
-        let fs = Fs::open(ruled(dev), options(self.volume, rng, false))
+        let fs = Fs::open(ruled(dev), options(self.volume, rng, DataMode::AtOnce))
             .map_err(|e| format!("recovery: {e}"))?;
         self.compare(&fs, cut)?;
         // Not if the power fails again, because this work is in no history.
@@ -224,12 +241,12 @@ pub struct State {
 }
 
 impl State {
-    /// The first `count` states of the workload with this seed.
+    /// The first `count` states of the workload with this seed, in ordered mode or not.
     ///
     /// # Errors
     /// A failure of the workload.
-    pub fn of(seed: u64, count: u64) -> Result<Vec<Self>, String> {
-        let run = Arc::new(Run::new(seed, &mut Explored::default())?);
+    pub fn of(seed: u64, count: u64, ordered: bool) -> Result<Vec<Self>, String> {
+        let run = Arc::new(Run::new(seed, ordered, &mut Explored::default())?);
         let state = |state| Self { run: Arc::clone(&run), cut: run.state(state) };
         Ok((0..count).map(state).collect())
     }

@@ -111,10 +111,13 @@ impl<V: Volume> Journal<V> {
         seq: Seq,
     ) -> Result<(VolumeCil<V>, Records), V::Error> {
         let mut spare = driver.spares.pop().unwrap_or_default();
-        let mut iclog = || Iclog::new(self.geometry, core::mem::take(&mut spare));
-        let iclog = self.immediate().then(&mut iclog);
-        let next = Cil::new(Seq(seq.0 + 1), iclog, core::mem::take(&mut driver.slabs));
-        let mut cil = core::mem::replace(&mut *self.cil.lock(), next);
+        let epoch = self.epochs.lock().pop_front();
+        let mut cil = epoch.unwrap_or_else(|| {
+            let mut iclog = || Iclog::new(self.geometry, core::mem::take(&mut spare));
+            let iclog = self.immediate().then(&mut iclog);
+            let next = Cil::new(Seq(seq.0 + 1), iclog, core::mem::take(&mut driver.slabs));
+            core::mem::replace(&mut *self.cil.lock(), next)
+        });
         debug_assert_eq!(cil.seq, seq, "the pipeline and the CIL count alike");
         if let Some(error) = cil.failed.take() {
             return Err(error);

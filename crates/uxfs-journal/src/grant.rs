@@ -156,7 +156,7 @@ impl<V: Volume> Journal<V> {
     /// As [`Self::push_ail`].
     pub fn await_log_room(&self, volume: &V, events: u64) -> Result<(), V::Error> {
         volume.count(Counter::SleepLogspace, 1);
-        let last = self.state.lock().pipeline.last();
+        let last = self.last_forced(&self.state.lock());
         self.wait_for(volume, Need { seq: last, data: Generation(0) })?;
         let until = {
             let state = self.state.lock();

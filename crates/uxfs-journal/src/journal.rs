@@ -4,6 +4,7 @@
 //!
 //! Called by the engine: transactions, waiters for durability, and the log worker.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -85,6 +86,8 @@ pub struct Journal<V: Volume> {
     /// Is there a log worker?
     pub(crate) served: AtomicBool,
     pub(crate) driver: Mutex<Driver<V::Item>>,
+    /// Epochs that are cut, whose items the driver has not taken yet.
+    pub(crate) epochs: Mutex<VecDeque<VolumeCil<V>>>,
     pub(crate) push_lock: Mutex<()>,
     pub(crate) durable: AtomicU64,
     pub(crate) batches_begun: AtomicU64,
@@ -137,6 +140,7 @@ impl<V: Volume> Journal<V> {
             nudge: Condvar::new(),
             served: AtomicBool::new(false),
             driver: Mutex::ranked(Rank::Driver, Driver::default()),
+            epochs: Mutex::default(),
             push_lock: Mutex::ranked(Rank::Push, ()),
             durable: AtomicU64::new(0),
             batches_begun: AtomicU64::new(0),

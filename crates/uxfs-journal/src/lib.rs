@@ -43,6 +43,7 @@ mod checkpoint;
 mod cil;
 mod copies;
 mod driver;
+mod epoch;
 mod force;
 mod grant;
 mod grant_queue;

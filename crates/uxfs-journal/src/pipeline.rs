@@ -98,6 +98,9 @@ pub struct Options {
     pub elide_covered: bool,
     /// Complete a request at once if nothing was written since the last flush began.
     pub elide_clean: bool,
+    /// The open checkpoint is cut by [`Pipeline::cut_epoch`] only. The volume's owner calls it when
+    /// [`Pipeline::is_epoch_due`], with all file data of that moment written.
+    pub epochs: bool,
 }
 
 /// Most bytes of an open checkpoint that is cut before the waiters of the one before are woken. They wait
@@ -114,6 +117,7 @@ impl Default for Options {
             fsync: FsyncPolicy::default(),
             elide_covered: true,
             elide_clean: true,
+            epochs: false,
         }
     }
 }
@@ -357,6 +361,8 @@ impl<W> Pipeline<W> {
         if let Some(failure) = &self.failed {
             return self.actions.push_back(Action::Wake(waiter, Err(failure.clone())));
         }
+        // The owner of the volume cuts epochs, so the policy has nothing to decide about them.
+        let caller = caller.filter(|_| !self.options.epochs || need.seq < self.open_seq);
         let order = self.next_waiter;
         self.next_waiter += 1;
         let waiting = Waiting { caller, waiter };
@@ -476,7 +482,37 @@ impl<W> Pipeline<W> {
         }
     }
 
+    /// Is there room for one more checkpoint that is cut?
+    pub fn has_room_for_cut(&self) -> bool {
+        self.next.is_none()
+    }
+
+    /// Should the owner of the volume call [`Pipeline::cut_epoch`]?
+    pub fn is_epoch_due(&self, now: Time) -> bool {
+        self.options.epochs && self.failed.is_none() && self.is_cut_due(now)
+    }
+
+    /// Cuts the open checkpoint, whose items the caller takes at once. Returns its number, or `None` if
+    /// it is empty. The caller has made sure of [`Pipeline::has_room_for_cut`].
+    pub fn cut_epoch(&mut self, now: Time) -> Option<Seq> {
+        debug_assert!(self.options.epochs && self.has_room_for_cut());
+        self.since?;
+        if self.failed.is_some() {
+            return None;
+        }
+        let seq = self.open_seq;
+        match self.checkpoint {
+            None => self.begin_cut(now),
+            Some(_) => self.cut_behind(),
+        }
+        Some(seq)
+    }
+
     fn must_cut(&self, now: Time) -> bool {
+        !self.options.epochs && self.is_cut_due(now)
+    }
+
+    fn is_cut_due(&self, now: Time) -> bool {
         let Some(since) = self.since else { return false };
         self.wanted >= self.open_seq
             || self.open_bytes >= self.options.size_max
@@ -529,7 +565,8 @@ impl<W> Pipeline<W> {
             self.begin_flush(now);
             begun = true;
         }
-        if self.group_commit.waits_for_checkpoint() && self.checkpoint.is_none() {
+        let waiting = self.group_commit.waits_for_checkpoint() && !self.options.epochs;
+        if waiting && self.checkpoint.is_none() {
             self.begin_cut(now);
             begun = true;
         }
@@ -545,16 +582,21 @@ impl<W> Pipeline<W> {
     /// Cuts the open checkpoint while another one awaits its last flush, if that saves a flush: the open
     /// one depends on data that is not flushed, and it is wanted now.
     fn cut_along(&mut self, now: Time) -> bool {
-        if self.next.is_some() || self.flushed >= self.data {
+        if self.next.is_some() || self.flushed >= self.data || self.options.epochs {
             return false;
         }
         if !self.must_cut(now) && !self.group_commit.would_flush(now) {
             return false;
         }
+        self.cut_behind();
+        true
+    }
+
+    /// Cuts the open checkpoint while another one is being written.
+    fn cut_behind(&mut self) {
         let seq = self.cut_open();
         self.group_commit.cut_early();
         self.next = Some(CutCheckpoint { seq, parts: 0, stage: Stage::Cutting });
-        true
     }
 
     fn cut_open(&mut self) -> Seq {

@@ -100,7 +100,7 @@ impl<V: Volume> Journal<V> {
     /// # Errors
     /// As [`Self::push_ail`].
     pub fn force_and_push(&self, volume: &V) -> Result<(), V::Error> {
-        let last = self.state.lock().pipeline.last();
+        let last = self.last_forced(&self.state.lock());
         self.wait_for(volume, Need { seq: last, data: Generation(0) })?;
         self.push_ail(volume, LogPos::MAX)
     }
@@ -118,7 +118,7 @@ impl<V: Volume> Journal<V> {
             let head = state.space.head();
             let lowest = ail.lowest();
             let from = lowest.unwrap_or(head);
-            (state.pipeline.last(), ail.len(), lowest, from + (head - from).div_ceil(2))
+            (self.last_forced(&state), ail.len(), lowest, from + (head - from).div_ceil(2))
         };
         if active < enough {
             self.wait_for(volume, Need { seq: last, data: Generation(0) })?;

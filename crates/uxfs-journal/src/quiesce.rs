@@ -51,14 +51,20 @@ impl<V: Volume> Journal<V> {
         active == 0 && self.state.lock().pipeline.is_quiet()
     }
 
-    /// Writes everything in place and writes an unmount record.
+    /// Writes everything in place and writes an unmount record. `cut` cuts an epoch, if the volume has
+    /// them.
     ///
     /// # Errors
-    /// [`Volume::stopped`]; temporary errors of writes.
-    pub fn quiesce(&self, volume: &V) -> Result<(), V::Error> {
+    /// [`Volume::stopped`]; temporary errors of writes; those of `cut`.
+    pub fn quiesce(
+        &self,
+        volume: &V,
+        cut: &dyn Fn() -> Result<(), V::Error>,
+    ) -> Result<(), V::Error> {
         let _held_back = HeldBack::new(self);
         loop {
             volume.check_running()?;
+            cut()?;
             self.push_all(volume)?;
             let _alone = volume.exclude_transactions();
             if let Some(mut driver) = self.driver.try_lock()
@@ -80,7 +86,7 @@ impl<V: Volume> Journal<V> {
         loop {
             let last = {
                 let state = self.state.lock();
-                Need { seq: state.pipeline.last(), data: state.pipeline.data_written() }
+                Need { seq: self.last_forced(&state), data: state.pipeline.data_written() }
             };
             self.wait_for(volume, last)?;
             if self.load().1 == 0 {

@@ -31,11 +31,17 @@ impl<V: Volume> Journal<V> {
     pub fn look(&self, much: bool) -> Load {
         let served = self.served.load(Ordering::Acquire);
         let state = self.state.lock();
-        let (due, live) = (state.pipeline.has_actions(), state.space.live());
+        let due = state.pipeline.has_actions() || state.pipeline.is_epoch_due(self.now());
+        let live = state.space.live();
         if served && (due || much) {
             self.nudge.notify_one();
         }
         Load { due, live, served }
+    }
+
+    /// Is there a log worker?
+    pub fn is_served(&self) -> bool {
+        self.served.load(Ordering::Acquire)
     }
 
     /// Registers the one log worker. Returns `false` if there is one already.
@@ -123,6 +129,7 @@ impl<V: Volume> Journal<V> {
     /// for each change that its caller makes durable itself.
     pub(crate) fn has_chores(&self, state: &State, first: bool) -> bool {
         let oversleeps = || state.pipeline.alarm().is_some_and(|due| due < state.sleeps_until);
-        first && oversleeps() || state.space.live() > self.geometry.length / 2
+        let epoch = || state.pipeline.is_epoch_due(self.now());
+        first && oversleeps() || epoch() || state.space.live() > self.geometry.length / 2
     }
 }

@@ -20,6 +20,11 @@ pub enum Rank {
     Inactivation,
     /// Write-back of a file; several in the order of inode numbers.
     Writeback,
+    /// Cuts an epoch, or writes one file's data as if for one.
+    Epoch,
+    /// Held for reading by transactions and writers of data in ordered mode; held for writing to cut an
+    /// epoch.
+    Freeze,
     /// Serializes AIL pushes.
     Push,
     /// Drives the checkpoint pipeline.

@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use uxfs_crash::{Explored, Failed, Plan, explore, repeat};
 
@@ -34,6 +34,10 @@ pub(crate) struct Options {
     /// Threads; the states do not depend on their number [default: one per processor]
     #[arg(long, value_name = "J")]
     jobs: Option<NonZeroUsize>,
+    /// Open the volumes with -o sync=MODE: durable, or ordered, where every state must be one moment,
+    /// file contents included
+    #[arg(long, value_name = "MODE", default_value = "durable")]
+    sync: Sync,
     /// Use only volumes made with this mkfs option, as in rmapbt=1; can be given several times
     #[arg(long, value_name = "NAME=VALUE")]
     feature: Vec<String>,
@@ -57,11 +61,19 @@ pub(crate) struct Options {
     quiet: bool,
 }
 
+/// What fsync of the volumes waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Sync {
+    Durable,
+    Ordered,
+}
+
 impl Options {
     fn plan(&self) -> Plan {
         let mut plan = Plan::new(self.seed, self.count);
         plan.per_workload = self.per_workload;
         plan.failures_max = self.failures.max(1);
+        plan.ordered = self.sync == Sync::Ordered;
         plan.features.clone_from(&self.feature);
         if let Some(jobs) = self.jobs {
             plan.jobs = jobs;
@@ -72,7 +84,7 @@ impl Options {
     fn explore(&self) -> Explored {
         if let Some(state) = self.state {
             let failed = |failed| Explored { failures: vec![failed], ..Explored::default() };
-            return repeat(self.seed, state).unwrap_or_else(failed);
+            return repeat(self.seed, state, self.sync == Sync::Ordered).unwrap_or_else(failed);
         }
         let bar = (!self.quiet && io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{bar:40} {pos}/{len} states, {eta} left");

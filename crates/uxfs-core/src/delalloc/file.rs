@@ -82,6 +82,11 @@ impl File {
         self.pages.lock()
     }
 
+    /// Has it data in memory only?
+    pub(crate) fn is_dirty(&self) -> bool {
+        !self.pages().map.is_empty()
+    }
+
     /// Its length, if that is `on_disk` on disk.
     pub(crate) fn size(&self, on_disk: u64) -> u64 {
         self.pages().size(on_disk)

@@ -11,6 +11,7 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::{Daddr, Extent, FileBlock, Ino};
 
@@ -66,7 +67,8 @@ struct Piece {
 /// A file that is being written back.
 struct WritebackBatch {
     file: Arc<File>,
-    _hold: WritebackBlock,
+    /// `None` in an epoch, for a file without dirty data whose blocks another thread changes.
+    _hold: Option<WritebackBlock>,
     pieces: Vec<Piece>,
     size: u64,
     failed: Option<Error>,
@@ -100,7 +102,20 @@ impl Fs {
 
     pub(super) fn write_back_one(&self, ino: Ino, how: How) -> Result<()> {
         let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) else { return Ok(()) };
+        if self.ordered {
+            return self.write_back_between_epochs(dirty, &file);
+        }
         self.write_back(dirty, &[file], how, u64::MAX).map(|_| ())
+    }
+
+    /// Writes back everything, and times, for an epoch.
+    pub(crate) fn write_back_epoch(&self, dirty: &Delalloc) -> Result<()> {
+        self.write_back_now(dirty, &dirty.all(), How::OTHERS, u64::MAX).map(|_| ())
+    }
+
+    /// Writes back one file, while an epoch is kept off.
+    pub(crate) fn write_back_of(&self, dirty: &Delalloc, file: &Arc<File>) -> Result<()> {
+        self.write_back_now(dirty, core::slice::from_ref(file), How::OTHERS, u64::MAX).map(|_| ())
     }
 
     /// Writes back everything.
@@ -113,6 +128,23 @@ impl Fs {
     /// files were looked at. What fails is remembered with its file; the others are written all
     /// the same.
     pub(super) fn write_back(
+        &self,
+        dirty: &Delalloc,
+        files: &[Arc<File>],
+        how: How,
+        most: u64,
+    ) -> Result<usize> {
+        if !self.ordered {
+            return self.write_back_now(dirty, files, how, most);
+        }
+        if !files.is_empty() {
+            self.cut_epoch()?;
+        }
+        Ok(files.len())
+    }
+
+    /// As [`Fs::write_back`]; in ordered mode, with everything else kept out.
+    pub(super) fn write_back_now(
         &self,
         dirty: &Delalloc,
         files: &[Arc<File>],
@@ -133,10 +165,13 @@ impl Fs {
                 && let Some(file) = rest.peek()
             {
                 let hold = if how.wait { Some(file.hold()) } else { file.try_hold() };
-                let Some(hold) = hold else {
+                if hold.is_none() && !(self.ordered && file.pages().map.is_empty()) {
+                    if self.ordered {
+                        return Err(Error::Invalid("a file with dirty data is kept from an epoch"));
+                    }
                     rest.next();
                     continue;
-                };
+                }
                 let (batch, more) = self.prepare(dirty, file, hold, from, BATCH - bytes);
                 bytes += (batch.pieces.len() as u64) << self.geo.block_log;
                 batches.push(batch);
@@ -169,7 +204,7 @@ impl Fs {
         &self,
         dirty: &Delalloc,
         file: &Arc<File>,
-        hold: WritebackBlock,
+        hold: Option<WritebackBlock>,
         from: u64,
         room: u64,
     ) -> (WritebackBatch, Option<u64>) {
@@ -197,8 +232,11 @@ impl Fs {
     ) -> Result<()> {
         let mut at = 0;
         while let Some(rest) = pages.get(at..).filter(|rest| !rest.is_empty()) {
-            // What there is may be busy until its freeing is durable.
-            at += self.retry_enospc(|| self.place_some(dirty, batch, rest))?;
+            at += match self.ordered {
+                true => self.place_some(dirty, batch, rest)?,
+                // What there is may be busy until its freeing is durable.
+                false => self.retry_enospc(|| self.place_some(dirty, batch, rest))?,
+            };
         }
         Ok(())
     }
@@ -211,7 +249,7 @@ impl Fs {
         part: &[DirtyBlock],
     ) -> Result<usize> {
         self.fill_pool(dirty);
-        let mut tx = self.begin_tx(0)?;
+        let mut tx = self.begin_write_back_tx()?;
         let slot = tx.lock_inode(batch.file.ino)?;
         let reserved = |part: &[DirtyBlock]| {
             part.iter().filter(|(_, _, backing)| *backing == Backing::Reserved).count() as u64
@@ -257,6 +295,11 @@ impl Fs {
         Ok(done)
     }
 
+    /// Begins a transaction of write-back. In ordered mode, write-back runs while others are kept out.
+    fn begin_write_back_tx(&self) -> Result<Tx<'_>> {
+        if self.ordered { Tx::begin_in_epoch(self) } else { self.begin_tx(0) }
+    }
+
     /// The same inside its transaction; says whether that has changed anything.
     fn place_in(
         &self,
@@ -275,6 +318,17 @@ impl Fs {
             let extent = match next {
                 Some(extent) if extent.offset <= block => {
                     let extent = bmap::slice(&extent, block, block.plus(run));
+                    if self.ordered && !extent.unwritten {
+                        if made >= EXTENTS_A_STEP || made > 0 && !tx.has_room() {
+                            break;
+                        }
+                        made += 1;
+                        for new in self.move_extent(tx, slot, &extent, goal)? {
+                            self.add_pieces(batch, part, &new, true);
+                        }
+                        done += extent.len as usize;
+                        continue;
+                    }
                     if shares && !extent.unwritten {
                         // Whether it is shared its group tells, which can be waited for while no
                         // other is held.
@@ -298,7 +352,28 @@ impl Fs {
         Ok(made > 0)
     }
 
-    /// Allocates unwritten blocks in a hole.
+    /// Maps other blocks in place of those of an extent. They hold no content yet; no checkpoint is cut
+    /// before they do.
+    fn move_extent(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        old: &Extent,
+        goal: Goal,
+    ) -> Result<SmallVec<[Extent; 2]>> {
+        bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
+        let (mut all, mut at) = (SmallVec::new(), 0);
+        while at < old.len {
+            let offset = old.offset.plus(at);
+            let new = bmap::alloc_some(tx, slot, Fork::Data, offset, old.len - at, false, goal)?;
+            at += new.len;
+            all.push(new);
+        }
+        Ok(all)
+    }
+
+    /// Allocates unwritten blocks in a hole. In ordered mode they count as written: no checkpoint is cut
+    /// before they are.
     fn place_in_free(
         &self,
         tx: &mut Tx<'_>,
@@ -311,7 +386,7 @@ impl Fs {
             let place = self.place_in_hole(tx, slot, (block, want), unit, goal)?;
             return Ok(bmap::slice(&place.extent, block, block.plus(want)));
         }
-        bmap::alloc_some(tx, slot, Fork::Data, block, want, true, goal)
+        bmap::alloc_some(tx, slot, Fork::Data, block, want, !self.ordered, goal)
     }
 
     /// Finds a place for blocks that may be shared with other files. If they are, they are copied:
@@ -386,7 +461,12 @@ impl Fs {
         for run in runs(&pieces, self.geo.block_size.into()) {
             let owners = &owners[at..at + run.len()];
             at += run.len();
-            if self.write_run(run).is_ok() {
+            let write = || self.write_run(run);
+            let written = match self.journal.as_ref().filter(|_| self.ordered) {
+                Some(journal) => self.retry_while_host_full(journal.host_full_timeout(), write),
+                None => write(),
+            };
+            if written.is_ok() {
                 continue;
             }
             // Whose data is it that cannot be written?
@@ -471,7 +551,7 @@ impl Fs {
         let mut rest = &unwritten[..];
         loop {
             self.fill_pool(dirty);
-            let mut tx = self.begin_tx(0)?;
+            let mut tx = self.begin_write_back_tx()?;
             let slot = tx.lock_inode(file.ino)?;
             let lent = dirty.lend(file, 0);
             tx.adopt(lent.total());

@@ -95,6 +95,12 @@ impl Fs {
             return Ok(None);
         };
         let on_disk = uxfs_sync::read(&file.cell).core.size;
+        if self.ordered {
+            // An epoch may be cut between the truncation of the pages and that of the file.
+            let old = file.size(on_disk);
+            self.write_back_file(ino)?;
+            return Ok(Some((file.hold(), old)));
+        }
         let hold = file.hold();
         let old = {
             let mut pages = file.pages();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
@@ -21,6 +21,9 @@ use crate::reserve_floor::ReserveFloor;
 const SHARDS: usize = 16;
 /// Blocks kept reserved for btrees during write-back, in addition to each file's own.
 pub(super) const POOL: u64 = 2 * TREE_BLOCKS;
+
+/// Log space for each run of dirty blocks, in bytes, until an epoch has shown how much they take.
+const RUN_LOG_BYTES: u64 = 8 << 10;
 
 /// Files in the order in which they became dirty.
 #[derive(Default)]
@@ -41,6 +44,9 @@ pub(crate) struct Delalloc {
     pub(super) floor: Arc<ReserveFloor>,
     pub(super) errors: Mutex<Errors>,
     pub(super) policy: Mutex<Policy>,
+    /// Runs of dirty blocks since the last epoch, and the log space that each may take.
+    pub(crate) runs: AtomicU64,
+    pub(crate) run_log_bytes: AtomicU64,
 }
 
 impl Delalloc {
@@ -55,6 +61,8 @@ impl Delalloc {
             floor,
             errors: Mutex::default(),
             policy: Mutex::new(Policy::new(options)),
+            runs: AtomicU64::new(0),
+            run_log_bytes: AtomicU64::new(RUN_LOG_BYTES),
         }
     }
 
@@ -78,6 +86,11 @@ impl Delalloc {
             Arc::new(File::new(inode.ino, Arc::clone(cell), &self.memory))
         };
         Arc::clone(shard.entry(inode.ino.0).or_insert_with(made))
+    }
+
+    /// Is there any file with data or times in memory only?
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.floor.files.load(Ordering::Acquire) > 0
     }
 
     /// All registered files, in order of inode numbers.
@@ -152,6 +165,13 @@ impl Delalloc {
         pages.gone = true;
         shard.remove(&file.ino.0);
         self.floor.files.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Counts a run of dirty blocks that begins at `block`.
+    pub(super) fn note_run(&self, pages: &Pages, block: u64) {
+        if block == 0 || !pages.map.contains_key(&(block - 1)) {
+            self.runs.fetch_add(1, Ordering::AcqRel);
+        }
     }
 
     /// Blocks in the pool.

@@ -70,6 +70,12 @@ impl Fs {
         if dirty.floor.files.load(Ordering::Acquire) == 0 {
             return Ok(false);
         }
+        if self.ordered {
+            self.settle_freed()?;
+            dirty.floor.look_at.store(i64::MAX, Ordering::Release);
+            self.watch_space(dirty, need)?;
+            return Ok(true);
+        }
         // Errors are recorded for the next sync of the file.
         let how = if wait { How::PLAIN } else { How::PLAIN_OTHERS };
         let _kept = self.write_back_all_of(dirty, how);

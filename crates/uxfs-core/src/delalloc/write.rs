@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use uxfs_format::inode::{Flags, Flags2, Fork};
+use uxfs_format::inode::{Flags, Fork};
 use uxfs_format::{FileBlock, Ino};
 
 use super::file::{File, tree_blocks};
@@ -80,14 +80,20 @@ impl Fs {
         let cell = self.inodes.get(self, ino)?;
         let need = blocks + tree_blocks(blocks);
         self.watch_space(dirty, need)?;
+        self.relieve_epoch(dirty)?;
         let mut pressed = false;
         loop {
+            let freeze = self.hold_off_freeze();
             let plan = self.plan_write(dirty, &cell, at, data.len() as u64)?;
             match self.take_in(dirty, &mut reservation, &plan, at, data) {
-                Taken::Done => break,
+                Taken::Done => {
+                    self.touch_written(dirty, &cell);
+                    return Ok(());
+                }
                 Taken::Again => {}
                 Taken::NoSpace if !pressed => {
                     pressed = true;
+                    drop(freeze);
                     self.relieve(need, true)?;
                 }
                 Taken::NoSpace => {
@@ -96,17 +102,20 @@ impl Fs {
                 }
             }
         }
-        let mut inode = uxfs_sync::write(&cell);
+    }
+
+    /// Sets the times of a file that was written to.
+    fn touch_written(&self, dirty: &Delalloc, cell: &InodeRef) {
+        let mut inode = uxfs_sync::write(cell);
         let now = self.now();
         let times = (inode.core.mtime, inode.core.ctime);
         if times != (now, now) {
             inode.log.unlogged.get_or_insert(times);
             (inode.core.mtime, inode.core.ctime) = (now, now);
             // The data may have been written back already; the times keep the inode in memory.
-            let file = dirty.file_or_new(&cell, &inode);
+            let file = dirty.file_or_new(cell, &inode);
             dirty.take_turn(&file, &mut file.pages());
         }
-        Ok(())
     }
 
     /// Tries to write the oldest data, because the host was full.
@@ -185,7 +194,7 @@ impl Fs {
 
     /// The backing of each block of a range.
     fn backing(&self, inode: &InodeState, first: u64, last: u64) -> Result<Vec<Backing>> {
-        let shares = inode.core.flags2.contains(Flags2::REFLINK);
+        let shares = self.moves_overwrites(&inode.core);
         let mut all = Vec::with_capacity((last - first + 1) as usize);
         let mut at = first;
         while at <= last {
@@ -261,6 +270,7 @@ impl Fs {
                 let bytes = run << self.geo.block_log;
                 let content = reservation.fill_from(&data[from..from + bytes]);
                 let (these, behind) = rest.split_at(run);
+                dirty.note_run(&pages, block);
                 pages.insert_run(block, &content, these, block_size as usize);
                 rest = behind;
                 continue;
@@ -279,6 +289,7 @@ impl Fs {
                 None => vec![0; block_size as usize].into_boxed_slice(),
             };
             content[range].copy_from_slice(part);
+            dirty.note_run(&pages, block);
             pages.insert(block, reservation.fill(content), *backing);
         }
         pages.size = plan.size.max(end);

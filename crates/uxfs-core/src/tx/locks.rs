@@ -83,12 +83,18 @@ impl Tx<'_> {
             let guard = uxfs_sync::write_arc(&cell);
             return Ok(Some((cell, guard)));
         };
+        let freeze = self.freeze.take().is_some();
         self.gate = None;
         journal.release(core::mem::take(&mut self.granted));
         let guard = uxfs_sync::write_arc(&cell);
         if let Grant::Granted = journal.try_grant(None, self.link)? {
             self.granted = self.link;
-            self.gate = self.fs.gate.try_read_recursive();
+            if freeze {
+                self.freeze = self.fs.freeze.try_read_recursive();
+            }
+            if self.freeze.is_some() == freeze {
+                self.gate = self.fs.gate.try_read_recursive();
+            }
             if self.gate.is_some() {
                 return Ok(Some((cell, guard)));
             }
@@ -96,8 +102,12 @@ impl Tx<'_> {
         // A thread that closes the gate may want to read the inode, and one that waits for log
         // space may want to push it.
         drop(guard);
+        self.freeze = None;
         if self.granted == 0 {
             self.granted = journal.reserve(self.fs, self.link)?;
+        }
+        if freeze {
+            self.freeze = self.fs.hold_off_freeze();
         }
         self.gate = Some(self.fs.gate.read());
         Ok(None)

@@ -102,6 +102,8 @@ impl<'fs> Tx<'fs> {
         match journal.roll_policy() {
             RollPolicy::WhenFull => {}
             RollPolicy::Always => journal.drive_on(self.fs)?,
+            // A transaction keeps epochs off.
+            RollPolicy::AlwaysDurable if journal.has_epochs() => journal.drive_on(self.fs)?,
             RollPolicy::AlwaysDurable => self.fs.wait(self.fs.ticket())?,
         }
         let more = self.link.saturating_sub(self.granted);

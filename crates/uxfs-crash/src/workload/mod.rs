@@ -19,6 +19,17 @@ use crate::content::File;
 use crate::cut::{Mark, RecordDev};
 use crate::history::{self, History, Moment, Node, Tree};
 
+/// When data is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DataMode {
+    /// By the operation itself.
+    AtOnce,
+    /// Later, or when it is synced.
+    Delayed,
+    /// With the epoch that shows it: every checkpoint is one moment.
+    Ordered,
+}
+
 /// The style of a workload, by its seed.
 #[derive(Clone, Copy, Debug)]
 struct Style {
@@ -35,6 +46,7 @@ pub(crate) struct Workload<'a> {
     fs: &'a Fs,
     dev: &'a RecordDev,
     rng: &'a mut Rng,
+    mode: DataMode,
     tree: Tree,
     label: Vec<u8>,
     style: Style,
@@ -51,12 +63,12 @@ pub(crate) struct Workload<'a> {
 }
 
 impl<'a> Workload<'a> {
-    /// Starts on an open volume; `delayed` if data is written back later.
+    /// Starts on an open volume.
     pub(crate) fn new(
         fs: &'a Fs,
         dev: &'a RecordDev,
         rng: &'a mut Rng,
-        delayed: bool,
+        mode: DataMode,
     ) -> Result<Self> {
         let wide = rng.once_in(6);
         let style = Style {
@@ -74,7 +86,9 @@ impl<'a> Workload<'a> {
         let root = Arc::new(root);
         let tree = Tree::from([(Vec::new(), Arc::clone(&root))]);
         let block = fs.geo.block_size as usize;
+        let delayed = mode == DataMode::Delayed;
         let mut history = History { block, delayed, ..History::default() };
+        history.in_place_writes.none = mode == DataMode::Ordered;
         let label = history::label(fs);
         let first = Moment { tree: tree.clone(), label: label.clone(), ..Moment::default() };
         history.version(&root);
@@ -84,6 +98,7 @@ impl<'a> Workload<'a> {
             fs,
             dev,
             rng,
+            mode,
             tree,
             label,
             style,
@@ -142,12 +157,16 @@ impl<'a> Workload<'a> {
     fn make_durable(&mut self, step: usize) -> Result<()> {
         if let Some(path) = self.any(S_IFREG).filter(|_| self.rng.once_in(3)) {
             self.record_operation("fsync");
+            // In ordered mode this promises nothing but order.
             self.fs.fsync(self.ino(&path)?)?;
             self.history.synced.push((step, Some(self.tree[&path].id)));
             return Ok(());
         }
         self.record_operation("sync");
-        self.fs.sync()?;
+        match self.mode {
+            DataMode::Ordered => self.fs.wait(self.fs.durable()?)?,
+            DataMode::AtOnce | DataMode::Delayed => self.fs.sync()?,
+        }
         self.history.synced.push((step, None));
         Ok(())
     }
@@ -236,7 +255,7 @@ impl<'a> Workload<'a> {
             32 => self.set_fsx(),
             33 if self.rng.once_in(4) => self.set_label(),
             33 => self.release(),
-            34 if self.history.delayed => self.write_back(),
+            34 if self.mode != DataMode::AtOnce => self.write_back(),
             _ => self.remove(),
         }
     }

@@ -12,7 +12,7 @@ fn volumes_survive_power_cuts() {
     let seed = setting("UXFS_SEED", 0);
     let state = setting("UXFS_STATE", u64::MAX);
     if state != u64::MAX {
-        if let Err(failed) = repeat(seed, state) {
+        if let Err(failed) = repeat(seed, state, false) {
             let path = std::env::temp_dir().join(format!("uxfs-crash-{seed}-{state}.img"));
             if let Some(disk) = &failed.disk {
                 crate::put(disk, &path);

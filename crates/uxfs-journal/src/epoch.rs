@@ -1,0 +1,97 @@
+//! Epochs: checkpoints that the owner of the volume cuts, with all file data of that moment written.
+//!
+//! 1. The caller of [`Journal::cut_epoch`] keeps transactions and writers of file data out from before it
+//!    writes the data until the cut. So the checkpoint is the volume at one moment.
+//! 2. In this mode nothing else cuts a checkpoint, and no thread inside the journal waits for the open one.
+//!    Log space comes from AIL pushes alone, up to the last checkpoint that is cut.
+//! 3. That suffices because the open checkpoint is bounded: it is due at an eighth of the log, and callers of
+//!    [`Journal::is_epoch_due`] cut it between two operations, without locks that an epoch needs.
+//!
+//! Called by the engine in ordered mode.
+
+use crate::cil::Cil;
+use crate::journal::{Journal, State};
+use crate::pipeline::{Generation, Need, Seq};
+use crate::volume::Volume;
+
+/// AIL pushes that may free log space for an epoch: each writes what the one before found locked.
+const PUSHES: usize = 64;
+
+impl<V: Volume> Journal<V> {
+    /// Are checkpoints cut by [`Journal::cut_epoch`] only?
+    pub fn has_epochs(&self) -> bool {
+        self.options.pipeline.epochs
+    }
+
+    /// Should an epoch be cut: because of its size or age, or for a waiter?
+    pub fn is_epoch_due(&self) -> bool {
+        self.has_epochs() && self.state.lock().pipeline.is_epoch_due(self.now())
+    }
+
+    /// Upper bound of the bytes of the open checkpoint.
+    pub fn open_bytes(&self) -> u64 {
+        self.state.lock().pipeline.open_bytes()
+    }
+
+    /// Waits until there is room for a further checkpoint that is cut.
+    ///
+    /// # Errors
+    /// [`Volume::stopped`].
+    pub fn await_room_for_cut(&self, volume: &V) -> Result<(), V::Error> {
+        loop {
+            let oldest = {
+                let state = self.state.lock();
+                if state.pipeline.has_room_for_cut() {
+                    return Ok(());
+                }
+                Seq(state.pipeline.durable().0 + 1)
+            };
+            self.wait_for(volume, Need { seq: oldest, data: Generation(0) })?;
+        }
+    }
+
+    /// Cuts the open checkpoint. The caller keeps transactions out, and has waited for room. Returns the
+    /// number of the last checkpoint that is cut.
+    pub fn cut_epoch(&self) -> Seq {
+        let mut cil = self.cil.lock();
+        let mut state = self.state.lock();
+        if let Some(seq) = state.pipeline.cut_epoch(self.now()) {
+            debug_assert_eq!(cil.seq, seq, "the pipeline and the CIL count alike");
+            let next = Cil::new(Seq(seq.0 + 1), None, Vec::new());
+            self.epochs.lock().push_back(core::mem::replace(&mut *cil, next));
+        }
+        Seq(state.pipeline.open_seq().0 - 1)
+    }
+
+    /// Asks for an epoch, for a waiter that cannot cut it itself.
+    pub fn want_epoch(&self) {
+        let mut state = self.state.lock();
+        let open = state.pipeline.open_seq();
+        state.pipeline.want(self.now(), open);
+        drop(state);
+        self.nudge.notify_one();
+    }
+
+    /// Grants `bytes` of log space out of turn, to the thread that cuts an epoch. Pushes the AIL if they
+    /// are not free.
+    ///
+    /// # Errors
+    /// [`Volume::stopped`], also if pushes free too little.
+    pub fn reserve_in_epoch(&self, volume: &V, bytes: u64) -> Result<u64, V::Error> {
+        for _ in 0..PUSHES {
+            if self.grant_small(bytes) {
+                return Ok(bytes);
+            }
+            self.push_whole_ail(volume)?;
+        }
+        Err(V::stopped("the log has no room for what changed since the last epoch"))
+    }
+
+    /// The last checkpoint that a thread inside the journal may wait for.
+    pub(crate) fn last_forced(&self, state: &State) -> Seq {
+        match self.has_epochs() {
+            true => Seq(state.pipeline.open_seq().0 - 1),
+            false => state.pipeline.last(),
+        }
+    }
+}
