@@ -4,6 +4,7 @@
 //!    that is mapped and written.
 //! 2. The content is in the new blocks before the transaction that maps them commits.
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Flags, Flags2, Fork, InodeCore};
 use uxfs_format::{Check, Extent, FsBlock, Geometry};
 
@@ -67,7 +68,7 @@ impl Engine {
         if extent.unwritten {
             return Ok(mine);
         }
-        if self.ordered {
+        if self.ordered && !planted(Fault::OverwrittenInPlace) {
             return self.move_blocks(tx, slot, extent, extent, goal);
         }
         if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) {
@@ -118,7 +119,7 @@ impl Engine {
     /// Do overwrites of a file's blocks go to other blocks? In ordered mode all do: an earlier epoch may
     /// still show the old ones.
     pub(crate) fn moves_overwrites(&self, core: &InodeCore) -> bool {
-        self.ordered || core.flags2.contains(Flags2::REFLINK)
+        self.ordered && !planted(Fault::OverwrittenInPlace) || core.flags2.contains(Flags2::REFLINK)
     }
 
     /// Extends `part` to multiples of `unit` blocks of the file, as far as the blocks are mapped

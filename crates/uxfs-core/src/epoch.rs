@@ -22,6 +22,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_journal::{Need, Seq};
 
 use crate::cause::Cause;
@@ -51,6 +52,7 @@ impl Fs {
     /// As [`Fs::sync`].
     pub fn durable(&self) -> Result<Ticket> {
         match self.ordered {
+            true if planted(Fault::DurableAtOnce) => Ok(Ticket::default()),
             true => self.cut_epoch(),
             false => self.begin_sync(),
         }
@@ -93,8 +95,14 @@ impl Fs {
             journal.await_room_for_cut(self)?;
             self.unsettled.settle(journal.durable());
             let _alone = self.freeze.write();
-            self.write_back_frozen(journal, dirty)?;
-            journal.cut_epoch()
+            if planted(Fault::EpochWithoutData) {
+                let seq = journal.cut_epoch();
+                self.write_back_frozen(journal, dirty)?;
+                seq
+            } else {
+                self.write_back_frozen(journal, dirty)?;
+                journal.cut_epoch()
+            }
         };
         if journal.is_served() {
             journal.nudge_worker();
@@ -115,7 +123,7 @@ impl Fs {
         let before = journal.open_bytes();
         let written = self.write_back_epoch(dirty);
         if runs > 0 {
-            let taken = journal.open_bytes() - before;
+            let taken = journal.open_bytes().saturating_sub(before);
             // Twice what they took this time, for extent maps and trees that become worse.
             let each = (2 * taken / runs).clamp(1 << 10, 24 << 10);
             dirty.run_log_bytes.store(each, Ordering::Relaxed);

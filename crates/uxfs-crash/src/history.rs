@@ -329,7 +329,8 @@ pub(crate) fn label(fs: &Fs) -> Vec<u8> {
 
 pub(crate) fn attributes(fs: &Fs, ino: Ino) -> Result<Attributes> {
     let stat = fs.stat(ino)?;
-    let fsx = fs.get_fsx(ino)?;
+    // Data must stay in memory until the workload or the engine writes it back.
+    let fsx = fs.get_fsx_on_disk(ino)?;
     let target = if stat.mode & S_IFMT == S_IFLNK { fs.readlink(ino)? } else { Vec::new() };
     // These flags follow from content and attributes.
     let derived = Xflags::PREALLOC | Xflags::HASATTR;

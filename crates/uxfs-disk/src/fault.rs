@@ -51,12 +51,43 @@ pub enum Fault {
     LsnIgnored,
     /// Recovery ignores cancelled buffers.
     CancelIgnored,
+    /// Ordered mode: data is overwritten in place.
+    OverwrittenInPlace,
+    /// Ordered mode: the last block of a file that is truncated is zeroed in place.
+    TailInPlace,
+    /// Ordered mode: an epoch is cut before its data is written.
+    EpochWithoutData,
+    /// Ordered mode: an epoch leaves out one file's data.
+    EpochMissesFile,
+    /// Ordered mode: an epoch leaves out a file's new length.
+    EpochMissesLength,
+    /// Ordered mode: an epoch leaves out the last dirty block of each file.
+    EpochMissesBlock,
+    /// Ordered mode: the journal cuts checkpoints by itself.
+    CutByItself,
+    /// Ordered mode: a ticket of durability is met at once.
+    DurableAtOnce,
+    /// Ordered mode: an epoch is cut in the middle of its write-back.
+    CutInMidst,
     /// The thread that removes a name panics in the middle of the removal.
     RemovalPanics,
 }
 
 impl Fault {
-    /// All faults that must be visible on the device: all except [`Fault::RemovalPanics`].
+    /// The faults of ordered mode.
+    pub const ORDERED: [Self; 9] = [
+        Self::OverwrittenInPlace,
+        Self::TailInPlace,
+        Self::EpochWithoutData,
+        Self::EpochMissesFile,
+        Self::EpochMissesLength,
+        Self::EpochMissesBlock,
+        Self::CutByItself,
+        Self::DurableAtOnce,
+        Self::CutInMidst,
+    ];
+
+    /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`].
     pub const ALL: [Self; 22] = [
         Self::FlushDropped,
         Self::FlushAfterLog,

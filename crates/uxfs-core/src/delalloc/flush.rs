@@ -12,6 +12,7 @@ use std::io::IoSlice;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::{Daddr, Extent, FileBlock, Ino};
 
@@ -110,7 +111,11 @@ impl Fs {
 
     /// Writes back everything, and times, for an epoch.
     pub(crate) fn write_back_epoch(&self, dirty: &Delalloc) -> Result<()> {
-        self.write_back_now(dirty, &dirty.all(), How::OTHERS, u64::MAX).map(|_| ())
+        let mut files = dirty.all();
+        if planted(Fault::EpochMissesFile) {
+            files.pop();
+        }
+        self.write_back_now(dirty, &files, How::OTHERS, u64::MAX).map(|_| ())
     }
 
     /// Writes back one file, while an epoch is kept off.
@@ -184,6 +189,10 @@ impl Fs {
                 rest.next();
             }
             self.submit(&mut batches);
+            if let Some(journal) = self.journal.as_ref().filter(|_| planted(Fault::CutInMidst)) {
+                journal.await_room_for_cut(self)?;
+                journal.cut_epoch();
+            }
             for batch in batches {
                 if let Err(error) = self.complete(dirty, batch, how) {
                     full |= self.note_stuck(Stuck::Data, &error);
@@ -212,7 +221,11 @@ impl Fs {
         let Snapshot { pages, size, more } = {
             let mut pages = file.pages();
             dirty.leave_turn(&mut pages);
-            pages.snapshot(from, most)
+            let mut snapshot = pages.snapshot(from, most);
+            if self.ordered && planted(Fault::EpochMissesBlock) {
+                snapshot.pages.pop();
+            }
+            snapshot
         };
         let file = Arc::clone(file);
         let mut batch =
@@ -569,7 +582,7 @@ impl Fs {
             }
             let last = rest.is_empty();
             let core = tx.core_mut(slot);
-            if last {
+            if last && !(self.ordered && planted(Fault::EpochMissesLength)) {
                 core.size = core.size.max(end);
             }
             let kept = match marked {

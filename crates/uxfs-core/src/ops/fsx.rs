@@ -102,6 +102,14 @@ impl Fs {
     /// As [`Fs::stat`].
     pub fn get_fsx(&self, ino: Ino) -> Result<Fsx> {
         self.write_back_file(ino)?;
+        self.get_fsx_on_disk(ino)
+    }
+
+    /// As [`Fs::get_fsx`], but leaves data in memory, whose extents are not counted.
+    ///
+    /// # Errors
+    /// As [`Fs::stat`].
+    pub fn get_fsx_on_disk(&self, ino: Ino) -> Result<Fsx> {
         self.with_inode(ino, |inode| Ok(fsx_of(&inode.core, self.geo.block_log)))
     }
 

@@ -141,7 +141,11 @@ impl<'a> Workload<'a> {
             self.moment()?;
             tickets.push((step, self.fs.ticket()));
             if self.rng.once_in(self.style.sync) {
-                self.make_durable(step)?;
+                let all = self.make_durable(step)?;
+                if all {
+                    durable = step;
+                    self.dev.mark(Mark::Durable(step));
+                }
             }
             let done = tickets.iter().take_while(|(_, ticket)| self.fs.is_durable(*ticket));
             let done = done.last().map_or(durable, |(step, _)| *step);
@@ -154,13 +158,14 @@ impl<'a> Workload<'a> {
         Ok(())
     }
 
-    fn make_durable(&mut self, step: usize) -> Result<()> {
+    /// Makes a file or the volume durable. Returns whether everything is acknowledged as durable.
+    fn make_durable(&mut self, step: usize) -> Result<bool> {
         if let Some(path) = self.any(S_IFREG).filter(|_| self.rng.once_in(3)) {
             self.record_operation("fsync");
             // In ordered mode this promises nothing but order.
             self.fs.fsync(self.ino(&path)?)?;
             self.history.synced.push((step, Some(self.tree[&path].id)));
-            return Ok(());
+            return Ok(false);
         }
         self.record_operation("sync");
         match self.mode {
@@ -168,7 +173,7 @@ impl<'a> Workload<'a> {
             DataMode::AtOnce | DataMode::Delayed => self.fs.sync()?,
         }
         self.history.synced.push((step, None));
-        Ok(())
+        Ok(true)
     }
 
     /// Checks at the end that the open volume has the expected state.

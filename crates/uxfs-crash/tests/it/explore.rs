@@ -9,10 +9,19 @@ use crate::setting;
 
 #[test]
 fn volumes_survive_power_cuts() {
+    survive(false);
+}
+
+#[test]
+fn volumes_in_ordered_mode_show_one_moment_after_power_cuts() {
+    survive(true);
+}
+
+fn survive(ordered: bool) {
     let seed = setting("UXFS_SEED", 0);
     let state = setting("UXFS_STATE", u64::MAX);
     if state != u64::MAX {
-        if let Err(failed) = repeat(seed, state, false) {
+        if let Err(failed) = repeat(seed, state, ordered) {
             let path = std::env::temp_dir().join(format!("uxfs-crash-{seed}-{state}.img"));
             if let Some(disk) = &failed.disk {
                 crate::put(disk, &path);
@@ -24,6 +33,7 @@ fn volumes_survive_power_cuts() {
     let mut plan = Plan::new(seed, setting("UXFS_COUNT", 5040));
     plan.per_workload = setting("UXFS_PER_WORKLOAD", 60);
     plan.failures_max = 20;
+    plan.ordered = ordered;
     let explored = explore(&plan, &|| ());
     println!("{explored}");
     let failures: Vec<String> = explored.failures.iter().map(ToString::to_string).collect();

@@ -13,15 +13,16 @@ const STATES_MAX: u64 = 8000;
 const HARMLESS: [Fault; 4] =
     [Fault::InPlaceEarly, Fault::UnlinkedNotLogged, Fault::TornAccepted, Fault::LsnIgnored];
 
-fn explore_with(fault: Option<Fault>, count: u64) -> Explored {
+fn explore_with(fault: Option<Fault>, ordered: bool, count: u64) -> Explored {
     let mut plan = Plan::new(setting("UXFS_SEED", 7000), setting("UXFS_COUNT", count));
     plan.per_workload = 40;
     plan.fault = fault;
+    plan.ordered = ordered;
     explore(&plan, &|| ())
 }
 
-#[test]
-fn each_planted_fault_is_found() {
+/// Looks for each fault, in ordered mode or not.
+fn all_are_found(faults: &[Fault], ordered: bool) {
     // The failure shows the effect of a fault; the message of a panic adds nothing.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -32,22 +33,35 @@ fn each_planted_fault_is_found() {
     let mut missed = Vec::new();
     // `UXFS_FAULT` selects one fault by its name.
     let only = std::env::var("UXFS_FAULT").ok();
-    let selected = |fault: &Fault| match &only {
+    let selected = |fault: &&Fault| match &only {
         Some(name) => format!("{fault:?}") == *name,
         None => !HARMLESS.contains(fault),
     };
-    for fault in Fault::ALL.into_iter().filter(selected) {
-        let explored = explore_with(Some(fault), STATES_MAX);
+    for fault in faults.iter().filter(selected) {
+        let explored = explore_with(Some(*fault), ordered, STATES_MAX);
         match explored.failures.first() {
             Some(failed) => println!("{fault:?}: after {} states: {failed:.300}", explored.states),
-            None => missed.push(fault),
+            None => missed.push(*fault),
         }
     }
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
 #[test]
+fn each_planted_fault_is_found() {
+    all_are_found(&Fault::ALL, false);
+}
+
+#[test]
+fn each_planted_fault_of_ordered_mode_is_found() {
+    let shared = [Fault::ReusedEarly, Fault::DataUnflushed, Fault::FlushAfterLog, Fault::CommitLost];
+    all_are_found(&[&Fault::ORDERED[..], &shared].concat(), true);
+}
+
+#[test]
 fn without_a_fault_nothing_is_found() {
-    let explored = explore_with(None, 200);
-    assert!(explored.failures.is_empty(), "{}", explored.failures[0]);
+    for ordered in [false, true] {
+        let explored = explore_with(None, ordered, 200);
+        assert!(explored.failures.is_empty(), "{}", explored.failures[0]);
+    }
 }

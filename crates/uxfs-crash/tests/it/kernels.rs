@@ -34,9 +34,17 @@ fn subjects(kernel: Kernel, dir: &Path, seed: u64, count: u64) -> Vec<Subject> {
     let supported = |seed: &u64| kernel == Kernel::Current || !newest(*seed);
     let mut all = Vec::new();
     for seed in (seed..).filter(supported).take(count.div_ceil(PER_WORKLOAD) as usize) {
-        let states = State::of(seed, PER_WORKLOAD).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+        // Every second workload runs in ordered mode, unless `UXFS_ORDERED` says all (1) or none (0).
+        let ordered = match setting("UXFS_ORDERED", 2) {
+            2 => seed % 2 == 1,
+            all => all == 1,
+        };
+        let states = State::of(seed, PER_WORKLOAD, ordered);
+        let states = states.unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         for (number, state) in states.into_iter().enumerate() {
-            let name = format!("--seed {seed} --state {number} ({})", State::volume(seed));
+            let mode = if ordered { "--sync ordered " } else { "" };
+            let volume = State::volume(seed);
+            let name = format!("{mode}--seed {seed} --state {number} ({volume})");
             let path = dir.join(format!("{seed}-{number}.img"));
             put(state.disk(), &path);
             all.push(Subject { name, path, newest: newest(seed), state });
