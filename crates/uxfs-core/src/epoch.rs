@@ -95,14 +95,18 @@ impl Fs {
             journal.await_room_for_cut(self)?;
             self.unsettled.settle(journal.durable());
             let _alone = self.freeze.write();
-            if planted(Fault::EpochWithoutData) {
+            let begun = uxfs_sync::now();
+            let cut = if planted(Fault::EpochWithoutData) {
                 let seq = journal.cut_epoch();
                 self.write_back_frozen(journal, dirty)?;
                 seq
             } else {
                 self.write_back_frozen(journal, dirty)?;
                 journal.cut_epoch()
-            }
+            };
+            self.counts.freeze_time.add(uxfs_sync::since(begun));
+            self.counts.epochs.one();
+            cut
         };
         if journal.is_served() {
             journal.nudge_worker();
@@ -123,6 +127,7 @@ impl Fs {
         let before = journal.open_bytes();
         let written = self.write_back_epoch(dirty);
         if runs > 0 {
+            self.counts.epoch_runs.add(runs);
             let taken = journal.open_bytes().saturating_sub(before);
             // Twice what they took this time, for extent maps and trees that become worse.
             let each = (2 * taken / runs).clamp(1 << 10, 24 << 10);

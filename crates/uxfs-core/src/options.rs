@@ -135,7 +135,7 @@ impl OpenOptions {
             ..writeback
         });
         self.journal.pipeline.epochs = true;
-        self.journal.pipeline.age_max = self.journal.pipeline.age_max.min(age);
+        self.journal.pipeline.age_max = age;
         Ok(self)
     }
 

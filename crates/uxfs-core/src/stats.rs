@@ -96,6 +96,8 @@ macro_rules! counters {
             pub force_wait: Histogram,
             /// Duration of device flushes.
             pub flush_time: Histogram,
+            /// How long epochs of ordered mode kept writers out.
+            pub freeze_time: Histogram,
         }
 
         /// The counters.
@@ -104,6 +106,7 @@ macro_rules! counters {
             $(pub(crate) $name: Count,)*
             pub(crate) force_wait: Times,
             pub(crate) flush_time: Times,
+            pub(crate) freeze_time: Times,
         }
 
         impl Counts {
@@ -112,6 +115,7 @@ macro_rules! counters {
                     $($name: self.$name.get(),)*
                     force_wait: self.force_wait.read(),
                     flush_time: self.flush_time.read(),
+                    freeze_time: self.freeze_time.read(),
                 }
             }
         }
@@ -194,6 +198,10 @@ counters! {
     trans_empty,
     /// Dummy transactions written to cover an idle log.
     covers,
+    /// Epochs cut in ordered mode.
+    epochs,
+    /// Runs of dirty blocks that they wrote.
+    epoch_runs,
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 //! ([`COPIED`]).
 //!
 //! 1. A value consists of lines of a name, a space and the rest. A name occurs once.
-//! 2. Reading a value changes nothing and waits for nothing, except for [`remount`].
+//! 2. Reading a value changes nothing and waits for nothing, except for [`remount`] and [`DURABLE`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -23,11 +23,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use uxfs::format::Ino;
-use uxfs::{Fs, Histogram};
+use uxfs::{Fs, Histogram, SyncMode};
 use uxfs_transport::Transport;
 
 use crate::current_options::CurrentOptions;
 use crate::mounts;
+use crate::options::ordered_words;
 use crate::record::{Process, without_errno};
 use crate::volume::Volume;
 
@@ -43,6 +44,9 @@ pub const REQUESTS: &str = "requests";
 /// The prefix of options to change: reading this value changes them. Reading a value is the only
 /// request that reaches the server of a read-only mount.
 pub(crate) const REMOUNT: &[u8] = b"uxfs.remount=";
+
+/// Reading this value makes everything done so far durable, in every mode of the mount.
+pub const DURABLE: &[u8] = b"uxfs.durable";
 
 /// How many bytes that `copy_file_range` copied into a file are shared, since this was last read.
 pub const COPIED: &[u8] = b"uxfs.copied";
@@ -129,6 +133,14 @@ impl Control {
         }
         lines.add("uptime_seconds", self.begun.elapsed().as_secs());
         lines.add("mode", if options.read_only { "ro" } else { "rw" });
+        match options.mode {
+            SyncMode::Durable => lines.add("sync", "durable"),
+            SyncMode::Ordered { loss } => {
+                lines.add("sync", "ordered");
+                lines.add("loss_seconds", loss.as_secs());
+                lines.add("loss", ordered_words(loss));
+            }
+        }
         lines.add("awake", if self.awake { "on" } else { "off" });
         if let Some(transport) = volume.transport() {
             lines.add("transport", transport);
@@ -186,7 +198,11 @@ fn stats(volume: &Volume, fs: &Fs) -> Vec<u8> {
     for (name, count) in stats.counters() {
         lines.add(name, count);
     }
-    let times = [("force_wait", &stats.force_wait), ("flush_time", &stats.flush_time)];
+    let times = [
+        ("force_wait", &stats.force_wait),
+        ("flush_time", &stats.flush_time),
+        ("freeze_time", &stats.freeze_time),
+    ];
     for (name, times) in times {
         lines.times(name, times);
     }
@@ -269,8 +285,27 @@ pub fn remount(path: &Path, words: &str) -> io::Result<()> {
 /// As [`ask`]; what prevents durability.
 pub fn sync(path: &Path) -> io::Result<Duration> {
     let begun = Instant::now();
+    // The kernel does not pass on the fsync of an ordered mount.
+    ask(path, DURABLE)?;
+    Ok(begun.elapsed())
+}
+
+/// Sees to the order of everything done on a mount: at once with `sync=ordered`, otherwise by making it
+/// durable. `path` as for [`ask`].
+///
+/// # Errors
+/// As [`sync`].
+pub fn order(path: &Path) -> io::Result<Duration> {
+    let begun = Instant::now();
     File::open(root_of(path)?)?.sync_all()?;
     Ok(begun.elapsed())
+}
+
+/// The answer to [`DURABLE`].
+pub(crate) fn made_durable() -> Vec<u8> {
+    let mut lines = Lines::default();
+    lines.add("durable", "yes");
+    lines.0.into_bytes()
 }
 
 /// Copies a file inside a mount by sharing its blocks, and replaces the file that has the new name.

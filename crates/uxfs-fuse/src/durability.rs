@@ -57,6 +57,8 @@ pub(crate) enum Scope {
         cursor: Option<Cursor>,
     },
     Volume,
+    /// Everything, also on a mount where fsync means order.
+    Durable,
 }
 
 impl Scope {
@@ -66,6 +68,8 @@ impl Scope {
             Self::Changes => 0,
             Self::File { ino, .. } => fs.dirty_bytes_of(*ino),
             Self::Volume => fs.dirty_bytes(),
+            // An epoch writes all that is dirty.
+            Self::Durable => u64::MAX,
         }
     }
 
@@ -80,6 +84,7 @@ impl Scope {
                 fs.begin_fsync(ino, kind, &mut fs.error_cursor(ino))
             }
             Self::Volume => volume.begin_sync(fs),
+            Self::Durable => fs.durable(),
         }
     }
 }

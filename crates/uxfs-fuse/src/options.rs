@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use uxfs::journal::JournalOptions;
-use uxfs::{Atime, OpenOptions, WritebackOptions};
+use uxfs::{Atime, OpenOptions, SyncMode, WritebackOptions};
 
 /// Options for mount(8) and fstab, ignored here.
 const IGNORED: [&str; 12] = [
@@ -65,6 +65,8 @@ pub struct Options {
     pub wsync: bool,
     /// Writes of data are durable when the call returns.
     pub sync: bool,
+    /// What fsync waits for (`sync=durable`, `sync=ordered`, `loss=`).
+    pub mode: SyncMode,
     /// All users may use the mount, not only the one that made it.
     pub allow_other: bool,
     /// Every open is a request, so that a file that cannot be written is refused at open and not at
@@ -101,6 +103,7 @@ impl Default for Options {
             dir_atime: Atime::Relative,
             wsync: false,
             sync: false,
+            mode: SyncMode::Durable,
             allow_other: false,
             strict_open: false,
             discard: false,
@@ -174,6 +177,7 @@ impl Options {
             ("io_uring", options.io_uring != self.io_uring),
             ("awake", options.awake != self.awake),
             ("norecovery", options.norecovery != self.norecovery),
+            ("sync=", options.mode != self.mode),
         ];
         match fixed.into_iter().find(|(_, changed)| *changed) {
             Some((name, _)) => Err(format!(
@@ -204,6 +208,10 @@ impl Options {
                 Some(value) => options.value(name, value)?,
             }
         }
+        if options.mode.is_ordered() && (options.sync || options.wsync) {
+            let other = if options.sync { "sync" } else { "wsync" };
+            return Err(format!("options 'sync=ordered' and '{other}' contradict each other"));
+        }
         if options.norecovery && !options.read_only {
             return Err("option 'norecovery' goes with 'ro' only".into());
         }
@@ -223,6 +231,7 @@ impl Options {
         open.cache_bytes = self.cache_bytes.unwrap_or(open.cache_bytes);
         open.journal = self.journal;
         open.writeback = self.writeback;
+        open.sync = self.mode;
         open
     }
 
@@ -308,6 +317,19 @@ impl Options {
             | "dirty_background_bytes"
             | "dirty_expire_centisecs"
             | "dirty_writeback_centisecs" => self.dirty(name, value)?,
+            "sync" => match value {
+                "durable" => self.mode = SyncMode::Durable,
+                "ordered" if self.mode.is_ordered() => {}
+                "ordered" => self.mode = SyncMode::Ordered { loss: SyncMode::DEFAULT_LOSS },
+                _ => return wrong("durable or ordered"),
+            },
+            "loss" => match (value.parse(), self.mode) {
+                (_, SyncMode::Durable) => return wrong("goes behind sync=ordered"),
+                (Ok(seconds @ 1..=COMMIT_MAX), _) => {
+                    self.mode = SyncMode::Ordered { loss: Duration::from_secs(seconds) };
+                }
+                _ => return wrong("1 to 300 seconds"),
+            },
             "comment" | "uhelper" | "helper" => {}
             _ if name.starts_with("x-") => {}
             _ => return Err(unknown(name)),
@@ -339,6 +361,10 @@ impl Options {
     /// Notes about what a crash can lose more, or less, with these options: one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        if let SyncMode::Ordered { loss } = self.mode {
+            notes.push(format!("sync=ordered: {}", ordered_words(loss)));
+            return notes;
+        }
         if self.sync {
             notes.push("sync: every call is on stable storage when it returns; slow".into());
         } else if self.wsync {
@@ -374,6 +400,12 @@ impl Options {
         }
         notes
     }
+}
+
+/// What a crash costs in ordered mode.
+pub(crate) fn ordered_words(loss: Duration) -> String {
+    let seconds = loss.as_secs();
+    format!("a crash loses at most the last {seconds} s, and nothing in part; fsync does not wait")
 }
 
 fn unknown(name: &str) -> String {
@@ -420,6 +452,8 @@ mod tests {
             ("dirty_writeback_centisecs=0", "any unsynced data"),
             ("nobarrier", "nobarrier"),
             ("wsync", "wsync"),
+            ("sync=ordered", "the last 5 s, and nothing in part"),
+            ("sync=ordered,loss=30", "the last 30 s"),
         ] {
             let notes = Options::parse(text).unwrap().notes();
             assert!(notes.len() == 1 && notes[0].contains(note), "{text}: {notes:?}");
@@ -436,7 +470,7 @@ mod tests {
         assert!(!old.needs_reopen(&new) && new.sync && new.discard);
         assert_eq!(new.remount("async,noatime,nosync,nodiscard"), Ok(old.clone()));
         for (text, named) in
-            [("threads=4", "threads"), ("noio_uring", "io_uring"), ("nosuch", "nosuch")]
+            [("threads=4", "threads"), ("sync=ordered", "sync="), ("nosuch", "nosuch")]
         {
             let error = old.remount(text).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");
@@ -471,6 +505,11 @@ mod tests {
             ("flush_elision=", "flush_elision="),
             ("norecovery", "norecovery"),
             ("cache_bytes=99999999999g", "cache_bytes"),
+            ("sync=maybe", "sync=maybe"),
+            ("loss=5", "loss=5"),
+            ("sync=ordered,loss=0", "loss=0"),
+            ("sync=ordered,sync", "sync"),
+            ("wsync,sync=ordered", "wsync"),
         ] {
             let error = Options::parse(text).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");

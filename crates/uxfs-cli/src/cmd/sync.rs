@@ -13,8 +13,15 @@ use crate::session::{Failure, Result, Session};
 /// Does what sync(2) and syncfs(2) do on other file systems: these calls never reach a FUSE server.
 /// coreutils' `sync DIR`, with the mounted root directory, does the same.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs sync /mnt")]
+#[command(after_help = "Examples:\n  uxfs sync /mnt\n  uxfs sync --order /mnt")]
 pub(crate) struct Options {
+    /// Wait until everything is on stable storage, also where the mount has sync=ordered (the default)
+    #[arg(long = "durable", conflicts_with = "order")]
+    _durable: bool,
+    /// Only see to the order: what is done later does not survive a crash that this does not survive.
+    /// Returns at once on a mount with sync=ordered
+    #[arg(long)]
+    order: bool,
     /// Mounted directory, or any path in it
     #[arg(value_name = "DIR", required = true)]
     dirs: Vec<PathBuf>,
@@ -22,8 +29,8 @@ pub(crate) struct Options {
 
 pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     for dir in &options.dirs {
-        session.ok(control::sync(dir)
-            .map_err(|error| Failure::new(dir, status::failure_cause(dir, &error).0)));
+        let synced = if options.order { control::order(dir) } else { control::sync(dir) };
+        session.ok(synced.map_err(|error| Failure::new(dir, status::failure_cause(dir, &error).0)));
     }
     Ok(())
 }

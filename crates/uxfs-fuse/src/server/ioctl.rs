@@ -21,6 +21,11 @@ const FSSETXATTR: u32 = 0x401c_5820;
 const GETFSLABEL: u32 = 0x8100_9431;
 const SETFSLABEL: u32 = 0x4100_9432;
 
+/// uxfs' own, `_IO('U', 240)` and `_IO('U', 241)`, on any file or directory: everything done so far is in
+/// order, or is on stable storage, when the call returns.
+pub(super) const ORDER: u32 = 0x55f0;
+pub(super) const DURABLE: u32 = 0x55f1;
+
 /// Discards free space. It takes long and runs elsewhere ([`Trim`]).
 pub(super) const FITRIM: u32 = 0xc018_5879;
 

@@ -56,6 +56,8 @@ const O_DSYNC: i32 = 0o10000;
 const O_NOATIME: i32 = 0o1000000;
 /// Most FITRIMs at once.
 const TRIMS_MAX: usize = 16;
+const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
+
 /// The bit of `O_SYNC` that `O_DSYNC` lacks.
 const O_SYNC_ALONE: i32 = 0o4000000;
 
@@ -181,6 +183,11 @@ impl Server {
             }
             (Err(error), _) => Err(error),
         }
+    }
+
+    /// Does fsync mean order here, and not durability?
+    fn is_ordered(&self) -> bool {
+        self.options.mode.is_ordered()
     }
 
     /// Makes everything durable.
@@ -410,7 +417,17 @@ impl Filesystem for Server {
         let ino = self.ino(node);
         let written = self.volume.with(|fs| data::write(fs, ino, write.offset, write.data, who));
         self.volume.start_writeback_if_needed();
-        let kind = match write.flags & (O_DSYNC | O_SYNC_ALONE) {
+        let sync = write.flags & (O_DSYNC | O_SYNC_ALONE);
+        if self.is_ordered() {
+            // O_SYNC means order here. With O_DIRECT it means the disk.
+            if sync == 0 || write.flags & O_DIRECT == 0 {
+                return reply.send(written);
+            }
+            let Ok(bytes) = written else { return reply.send(written) };
+            let reply = move |done: Result<()>| reply.send(done.map(|()| bytes));
+            return self.volume.make_durable(Scope::Durable, Waiter::new(Caller::of(req), reply));
+        }
+        let kind = match sync {
             _ if self.current_options.for_requests().sync => SyncKind::All,
             0 => return reply.send(written),
             O_DSYNC => SyncKind::Data,
@@ -434,6 +451,10 @@ impl Filesystem for Server {
     }
 
     fn fsync(&self, req: &Request, node: Node, handle: Handle, data_only: bool, reply: ReplyEmpty) {
+        if self.is_ordered() {
+            // What was written is in order already. The kernel sends no further fsync.
+            return reply.error(Errno::NOSYS);
+        }
         let kind = if data_only { SyncKind::Data } else { SyncKind::All };
         let cursor = self.handles.cursor(handle);
         let waiter = Waiter::new(Caller::of(req), move |done| reply.send(done));
@@ -484,6 +505,9 @@ impl Filesystem for Server {
     }
 
     fn fsyncdir(&self, req: &Request, node: Node, _: bool, reply: ReplyEmpty) {
+        if self.is_ordered() {
+            return reply.error(Errno::NOSYS);
+        }
         if node == Node::ROOT {
             // fsync of the root syncs the whole volume, because `sync(2)` does not reach every
             // server.
@@ -531,6 +555,11 @@ impl Filesystem for Server {
         if let Some(words) = name.strip_prefix(control::REMOUNT) {
             return self.remount(req, words, reply);
         }
+        if name == control::DURABLE {
+            let value = control::made_durable();
+            let send = move |done: Result<()>| reply.send(done.map(|()| &*value));
+            return self.volume.make_durable(Scope::Durable, Waiter::new(Caller::of(req), send));
+        }
         if name == control::STATUS && req.is_of_guest() {
             // It names processes and files of this machine.
             return reply.error(Errno::OPNOTSUPP);
@@ -560,8 +589,20 @@ impl Filesystem for Server {
     fn ioctl(&self, req: &Request, node: Node, ioctl: &Ioctl<'_>, reply: ReplyIoctl) {
         let Ioctl { cmd, data, out_size } = *ioctl;
         let call = ioctl::Call { cmd, data, out_size: out_size as usize, uid: req.uid() };
-        if cmd == ioctl::FITRIM {
-            return self.trim(&call, reply);
+        match cmd {
+            ioctl::FITRIM => return self.trim(&call, reply),
+            ioctl::DURABLE => {
+                let send = |done: Result<()>| reply.send(done.map(|()| &[][..]));
+                let waiter = Waiter::new(Caller::of(req), send);
+                return self.volume.make_durable(Scope::Durable, waiter);
+            }
+            ioctl::ORDER if self.is_ordered() => return reply.send(Ok(&[])),
+            ioctl::ORDER => {
+                let send = |done: Result<()>| reply.send(done.map(|()| &[][..]));
+                let waiter = Waiter::new(Caller::of(req), send);
+                return self.volume.make_durable(Scope::Volume, waiter);
+            }
+            _ => {}
         }
         match self.volume.with(|fs| Ok(ioctl::run(fs, ino_of(fs, node), &call))) {
             Ok(Ok(answer)) => {
