@@ -46,6 +46,22 @@ impl Fs {
         }
     }
 
+    /// As [`Fs::retry_enospc`], but does not wait for busy blocks.
+    ///
+    /// # Errors
+    /// An error of `change`.
+    pub(crate) fn retry_groups<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 0..ATTEMPTS {
+            let before = self.enospc_causes.seen();
+            match change() {
+                Err(Error::NoSpace) if self.enospc_causes.seen().1 != before.1 => {}
+                other => return other,
+            }
+            self.await_groups()?;
+        }
+        change()
+    }
+
     /// Waits until every AG that is locked now has been released once.
     fn await_groups(&self) -> Result<()> {
         for ag in 0..self.geo.ag_count {

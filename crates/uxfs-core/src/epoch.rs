@@ -12,21 +12,23 @@
 //!    operation of several transactions may be cut between two of them.
 //! 3. Nothing that holds `freeze` waits for an epoch. Inside it, log space comes from AIL pushes alone; the
 //!    open checkpoint is cut before it can fill the log ([`uxfs_journal::Journal::cut_epoch`]).
-//! 4. Write-back runs only with `freeze` held exclusively, for all files, or for one whose blocks an
-//!    operation is about to change. Whoever keeps a file from write-back has written its data back before.
-//! 5. Reservations do not count on blocks that are busy ([`crate::unsettled`]), so write-back in an epoch
+//! 4. One thread writes back at a time, and it is the one that may cut an epoch. So no write-back that waits
+//!    for log space keeps an epoch from being cut. Whoever keeps a file from write-back has written its data
+//!    back before.
+//! 5. Write-back before the cut lets other threads go on. What they write meanwhile is written with `freeze`
+//!    held exclusively. A page that is written again then has its block already: no epoch shows it yet.
+//! 6. Reservations do not count on blocks that are busy ([`crate::unsettled`]), so write-back in an epoch
 //!    finds the space that its writers reserved.
 //!
 //! Called by writers, by the log worker, and by whoever waits for durability.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_journal::{Need, Seq};
 
 use crate::cause::Cause;
-use crate::delalloc::{Delalloc, File};
+use crate::delalloc::Delalloc;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::full::Stuck;
@@ -94,6 +96,8 @@ impl Fs {
             let _one = self.epochs.lock();
             journal.await_room_for_cut(self)?;
             self.unsettled.settle(journal.durable());
+            let ahead = self.write_back_ahead(dirty);
+            ahead.map_err(|error| self.stop_after(journal, error))?;
             let _alone = self.freeze.write();
             let begun = uxfs_sync::now();
             let cut = if planted(Fault::EpochWithoutData) {
@@ -137,32 +141,19 @@ impl Fs {
     }
 
     /// Data that cannot be written keeps every later change from stable storage. So the volume stops.
-    fn stop_after(&self, journal: &Journal, error: Error) -> Error {
+    pub(crate) fn stop_after(&self, journal: &Journal, error: Error) -> Error {
         match error {
             Error::Shutdown(_) => error,
             error => journal.fail(self, Cause::of("writing the data of an epoch", &error)),
         }
     }
 
-    /// Writes a file's data, whose blocks an operation is about to change, without cutting an epoch.
-    pub(crate) fn write_back_between_epochs(
-        &self,
-        dirty: &Delalloc,
-        file: &Arc<File>,
-    ) -> Result<()> {
-        let Some(journal) = self.journal.as_ref().filter(|_| file.is_dirty()) else {
-            return Ok(());
-        };
-        let _one = self.epochs.lock();
-        let _alone = self.freeze.write();
-        self.write_back_of(dirty, file).map_err(|error| self.stop_after(journal, error))
-    }
-
     /// Cuts an epoch if there is so much dirty data that its metadata might fill the log.
     pub(crate) fn relieve_epoch(&self, dirty: &Delalloc) -> Result<()> {
         let Some(journal) = self.journal.as_ref().filter(|_| self.ordered) else { return Ok(()) };
         let each = dirty.run_log_bytes.load(Ordering::Relaxed);
-        if dirty.runs.load(Ordering::Acquire) * each < journal.geometry().length / 8 {
+        let most = dirty.runs.load(Ordering::Acquire) * each + journal.open_bytes();
+        if most < journal.geometry().length / 6 {
             return Ok(());
         }
         self.cut_epoch().map(|_| ())

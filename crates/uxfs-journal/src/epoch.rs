@@ -15,7 +15,7 @@ use crate::pipeline::{Generation, Need, Seq};
 use crate::volume::Volume;
 
 /// AIL pushes that may free log space for an epoch: each writes what the one before found locked.
-const PUSHES: usize = 64;
+const PUSHES: usize = 1000;
 
 impl<V: Volume> Journal<V> {
     /// Are checkpoints cut by [`Journal::cut_epoch`] only?
@@ -79,10 +79,11 @@ impl<V: Volume> Journal<V> {
     /// [`Volume::stopped`], also if pushes free too little.
     pub fn reserve_in_epoch(&self, volume: &V, bytes: u64) -> Result<u64, V::Error> {
         for _ in 0..PUSHES {
+            let events = self.state.lock().queue.events;
             if self.grant_small(bytes) {
                 return Ok(bytes);
             }
-            self.push_whole_ail(volume)?;
+            self.await_log_room(volume, events)?;
         }
         Err(V::stopped("the log has no room for what changed since the last epoch"))
     }

@@ -43,17 +43,21 @@ pub(super) struct How {
     wait: bool,
     /// Also log times that changed in memory only.
     times: bool,
+    /// An epoch is cut at the end: no file may be left out.
+    epoch: bool,
 }
 
 impl How {
     /// All data, and times.
-    pub(super) const FULL: Self = Self { wait: true, times: true };
+    pub(super) const FULL: Self = Self { wait: true, times: true, epoch: false };
     /// All data, and the metadata needed to read it.
-    pub(super) const PLAIN: Self = Self { wait: true, times: false };
+    pub(super) const PLAIN: Self = Self { wait: true, times: false, epoch: false };
     /// Data of files that no other thread writes back.
-    pub(super) const PLAIN_OTHERS: Self = Self { wait: false, times: false };
+    pub(super) const PLAIN_OTHERS: Self = Self { wait: false, times: false, epoch: false };
     /// Data of files that no other thread writes back, and times.
-    pub(super) const OTHERS: Self = Self { wait: false, times: true };
+    pub(super) const OTHERS: Self = Self { wait: false, times: true, epoch: false };
+    /// All data, and times, while everything else is kept out.
+    const EPOCH: Self = Self { wait: false, times: true, epoch: true };
 }
 
 /// A dirty block, and its destination.
@@ -103,10 +107,15 @@ impl Fs {
 
     pub(super) fn write_back_one(&self, ino: Ino, how: How) -> Result<()> {
         let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) else { return Ok(()) };
-        if self.ordered {
-            return self.write_back_between_epochs(dirty, &file);
+        if self.ordered && !file.is_dirty() {
+            return Ok(());
         }
         self.write_back(dirty, &[file], how, u64::MAX).map(|_| ())
+    }
+
+    /// Writes back most of what is dirty, before an epoch, while other threads go on.
+    pub(crate) fn write_back_ahead(&self, dirty: &Delalloc) -> Result<()> {
+        self.write_back_now(dirty, &dirty.all(), How::PLAIN_OTHERS, u64::MAX).map(|_| ())
     }
 
     /// Writes back everything, and times, for an epoch.
@@ -115,12 +124,7 @@ impl Fs {
         if planted(Fault::EpochMissesFile) {
             files.pop();
         }
-        self.write_back_now(dirty, &files, How::OTHERS, u64::MAX).map(|_| ())
-    }
-
-    /// Writes back one file, while an epoch is kept off.
-    pub(crate) fn write_back_of(&self, dirty: &Delalloc, file: &Arc<File>) -> Result<()> {
-        self.write_back_now(dirty, core::slice::from_ref(file), How::OTHERS, u64::MAX).map(|_| ())
+        self.write_back_now(dirty, &files, How::EPOCH, u64::MAX).map(|_| ())
     }
 
     /// Writes back everything.
@@ -139,17 +143,19 @@ impl Fs {
         how: How,
         most: u64,
     ) -> Result<usize> {
-        if !self.ordered {
-            return self.write_back_now(dirty, files, how, most);
+        match &self.journal {
+            // Write-back that waits for log space must not keep an epoch from being cut.
+            Some(journal) if self.ordered => {
+                let _no_epoch = self.epochs.lock();
+                let written = self.write_back_now(dirty, files, how, most);
+                written.map_err(|error| self.stop_after(journal, error))
+            }
+            _ => self.write_back_now(dirty, files, how, most),
         }
-        if !files.is_empty() {
-            self.cut_epoch()?;
-        }
-        Ok(files.len())
     }
 
-    /// As [`Fs::write_back`]; in ordered mode, with everything else kept out.
-    pub(super) fn write_back_now(
+    /// As [`Fs::write_back`], by the thread that cuts epochs in ordered mode.
+    fn write_back_now(
         &self,
         dirty: &Delalloc,
         files: &[Arc<File>],
@@ -170,8 +176,9 @@ impl Fs {
                 && let Some(file) = rest.peek()
             {
                 let hold = if how.wait { Some(file.hold()) } else { file.try_hold() };
-                if hold.is_none() && !(self.ordered && file.pages().map.is_empty()) {
-                    if self.ordered {
+                let times_alone = || how.epoch && file.pages().map.is_empty();
+                if hold.is_none() && !times_alone() {
+                    if how.epoch {
                         return Err(Error::Invalid("a file with dirty data is kept from an epoch"));
                     }
                     rest.next();
@@ -246,7 +253,8 @@ impl Fs {
         let mut at = 0;
         while let Some(rest) = pages.get(at..).filter(|rest| !rest.is_empty()) {
             at += match self.ordered {
-                true => self.place_some(dirty, batch, rest)?,
+                // The thread that waited for busy blocks would have to cut an epoch.
+                true => self.retry_groups(|| self.place_some(dirty, batch, rest))?,
                 // What there is may be busy until its freeing is durable.
                 false => self.retry_enospc(|| self.place_some(dirty, batch, rest))?,
             };
@@ -326,12 +334,15 @@ impl Fs {
         let (mut done, mut made) = (0, 0);
         while done < part.len() {
             let block = FileBlock(part[done].0);
-            let run = run_len(&part[done..]);
+            let moves = part[done].2 != Backing::Own;
+            let alike = |page: &&DirtyBlock| !self.ordered || (page.2 != Backing::Own) == moves;
+            let alike = part[done..].iter().take_while(alike).count();
+            let run = run_len(&part[done..done + alike]);
             let next = bmap::at_or_after(self, tx.inode(slot), Fork::Data, block)?;
             let extent = match next {
                 Some(extent) if extent.offset <= block => {
                     let extent = bmap::slice(&extent, block, block.plus(run));
-                    if self.ordered && !extent.unwritten {
+                    if self.ordered && !extent.unwritten && moves {
                         if made >= EXTENTS_A_STEP || made > 0 && !tx.has_room() {
                             break;
                         }
@@ -342,7 +353,7 @@ impl Fs {
                         done += extent.len as usize;
                         continue;
                     }
-                    if shares && !extent.unwritten {
+                    if shares && !extent.unwritten && !self.ordered {
                         // Whether it is shared its group tells, which can be waited for while no
                         // other is held.
                         if done > 0 {
