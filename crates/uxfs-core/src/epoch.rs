@@ -96,8 +96,10 @@ impl Fs {
             let _one = self.epochs.lock();
             journal.await_room_for_cut(self)?;
             self.unsettled.settle(journal.durable());
-            let ahead = self.write_back_ahead(dirty);
-            ahead.map_err(|error| self.stop_after(journal, error))?;
+            if self.options.ahead {
+                let ahead = self.write_back_ahead(dirty);
+                ahead.map_err(|error| self.stop_after(journal, error))?;
+            }
             let _alone = self.freeze.write();
             let begun = uxfs_sync::now();
             let cut = if planted(Fault::EpochWithoutData) {

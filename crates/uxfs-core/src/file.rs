@@ -197,8 +197,8 @@ impl Fs {
         let next = bmap::at_or_after(self, tx.inode(slot), Fork::Data, first)?;
         let core = &tx.inode(slot).core;
         let old_size = core.size;
-        let in_place = next.is_some_and(|e| e.offset <= first && !e.unwritten)
-            && !self.moves_overwrites(core);
+        let in_place =
+            next.is_some_and(|e| e.offset <= first && !e.unwritten) && !self.moves_overwrites(core);
         // Overwriting needs no new blocks and works on a full volume.
         let mut unit = AllocUnit::of(&self.geo, core);
         if !in_place

@@ -70,6 +70,9 @@ pub struct OpenOptions {
     /// What fsync waits for. [`SyncMode::Ordered`] needs a journal with delayed logging and flushes, and
     /// implies delayed allocation.
     pub sync: SyncMode,
+    /// In ordered mode, write most dirty data before writers are kept out for the rest. Tests turn it.
+    #[doc(hidden)]
+    pub ahead: bool,
 }
 
 impl Default for OpenOptions {
@@ -87,6 +90,7 @@ impl Default for OpenOptions {
             journal: JournalOptions::default(),
             writeback: None,
             sync: SyncMode::Durable,
+            ahead: true,
         }
     }
 }

@@ -126,10 +126,9 @@ impl std::error::Error for Failed {}
 pub fn repeat(seed: u64, state: u64, ordered: bool) -> Result<Explored, Failed> {
     let mut explored = Explored::default();
     let volume = judge::volume(seed);
-    let failed = |state, problem, disk| {
-        Failed { seed, state, volume, ordered, problem, disk }
-    };
-    let run = Run::new(seed, ordered, &mut explored).map_err(|problem| failed(None, problem, None))?;
+    let failed = |state, problem, disk| Failed { seed, state, volume, ordered, problem, disk };
+    let run =
+        Run::new(seed, ordered, &mut explored).map_err(|problem| failed(None, problem, None))?;
     let judged = run.judge(state, &mut explored);
     judged.map_err(|(problem, disk)| failed(Some(state), problem, Some(disk)))?;
     Ok(explored)
@@ -193,10 +192,9 @@ fn explore_workload(
 ) -> Result<(), Failed> {
     let volume = judge::volume(seed);
     let ordered = plan.ordered;
-    let failed = |state, problem, disk| {
-        Failed { seed, state, volume, ordered, problem, disk }
-    };
-    let run = Run::new(seed, plan.ordered, explored).map_err(|problem| failed(None, problem, None))?;
+    let failed = |state, problem, disk| Failed { seed, state, volume, ordered, problem, disk };
+    let run =
+        Run::new(seed, plan.ordered, explored).map_err(|problem| failed(None, problem, None))?;
     for state in 0..states {
         let judged = run.judge(state, explored);
         judged.map_err(|(problem, disk)| failed(Some(state), problem, Some(disk)))?;

@@ -65,6 +65,7 @@ fn options(volume: &str, rng: &mut Rng, mode: DataMode) -> OpenOptions {
     if mode == DataMode::Ordered {
         (journal.mode, journal.wsync) = (LogMode::Delayed, false);
         options.sync = SyncMode::Ordered { loss: NEVER };
+        options.ahead = rng.once_in(2);
     }
     options.journal = journal;
     if mode != DataMode::AtOnce {

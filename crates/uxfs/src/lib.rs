@@ -169,8 +169,8 @@ pub use uxfs_core::Atime;
 pub use uxfs_core::{
     BulkWriter, Cached, Cause, Content, Device, Devices, Drive, Engine, Error, ErrorCursor,
     Fallocate, Fs, Fsx, Histogram, LogWorker, Mount, NAME_MAX, NewInode, OpenOptions, Recovery,
-    RenameFlags, Replayed, Result, Segment, SetAttr, Stat, StatFs, Stats, SyncKind, SyncMode, Times,
-    Unwritten, WritebackOptions, XattrMode, Xflags, clock, journal, replay_in_memory,
+    RenameFlags, Replayed, Result, Segment, SetAttr, Stat, StatFs, Stats, SyncKind, SyncMode,
+    Times, Unwritten, WritebackOptions, XattrMode, Xflags, clock, journal, replay_in_memory,
 };
 
 pub use files::{File, FileOptions, PathError, Volume, VolumeOptions};

@@ -107,10 +107,15 @@ impl Fs {
 
     pub(super) fn write_back_one(&self, ino: Ino, how: How) -> Result<()> {
         let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) else { return Ok(()) };
-        if self.ordered && !file.is_dirty() {
-            return Ok(());
+        if !self.ordered {
+            return self.write_back(dirty, &[file], how, u64::MAX).map(|_| ());
         }
-        self.write_back(dirty, &[file], how, u64::MAX).map(|_| ())
+        let files = [file];
+        while files[0].is_dirty() && self.write_back(dirty, &files, how, u64::MAX)? == 0 {
+            // Another thread changes its blocks, and may be about to cut an epoch.
+            drop(files[0].hold());
+        }
+        Ok(())
     }
 
     /// Writes back most of what is dirty, before an epoch, while other threads go on.
@@ -147,6 +152,7 @@ impl Fs {
             // Write-back that waits for log space must not keep an epoch from being cut.
             Some(journal) if self.ordered => {
                 let _no_epoch = self.epochs.lock();
+                let how = How { wait: false, ..how };
                 let written = self.write_back_now(dirty, files, how, most);
                 written.map_err(|error| self.stop_after(journal, error))
             }

@@ -66,7 +66,9 @@ impl Fs {
         let mut done = 0;
         while done < data.len() as u64 {
             let at = offset + done;
-            let len = (step - at % step).min(data.len() as u64 - done);
+            let left = data.len() as u64 - done;
+            // An epoch is not cut inside a step, so in ordered mode a write of up to a step is whole.
+            let len = if self.ordered { step.min(left) } else { (step - at % step).min(left) };
             self.write_step(dirty, ino, at, &data[done as usize..(done + len) as usize])?;
             done += len;
         }

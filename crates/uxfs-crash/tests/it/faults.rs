@@ -54,7 +54,8 @@ fn each_planted_fault_is_found() {
 
 #[test]
 fn each_planted_fault_of_ordered_mode_is_found() {
-    let shared = [Fault::ReusedEarly, Fault::DataUnflushed, Fault::FlushAfterLog, Fault::CommitLost];
+    let shared =
+        [Fault::ReusedEarly, Fault::DataUnflushed, Fault::FlushAfterLog, Fault::CommitLost];
     all_are_found(&[&Fault::ORDERED[..], &shared].concat(), true);
 }
 

@@ -7,6 +7,7 @@ mod errors;
 mod host;
 mod limits;
 mod model;
+mod ordered;
 
 use std::ops::Range;
 use std::path::PathBuf;
