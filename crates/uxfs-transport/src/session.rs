@@ -243,13 +243,18 @@ fn read_requests(
     Ok(())
 }
 
-/// Asks for rings if they are wanted and possible.
-fn take_rings(negotiation: &mut Negotiation, settings: &Settings) -> Result<(), NoRing> {
+/// Asks for rings if they are wanted and possible. A kernel that could have them has the file
+/// `parameter`.
+fn take_rings(
+    negotiation: &mut Negotiation,
+    settings: &Settings,
+    parameter: &Path,
+) -> Result<(), NoRing> {
     match () {
         () if !settings.ring => Err(NoRing::NotWanted),
         () if !ring::is_possible() => Err(NoRing::Forbidden),
         () if negotiation.take(Capabilities::OVER_IO_URING).is_empty() => Ok(()),
-        () if Path::new(PARAMETER).exists() => Err(NoRing::SwitchedOff),
+        () if parameter.exists() => Err(NoRing::SwitchedOff),
         () => Err(NoRing::NotInKernel),
     }
 }
@@ -281,8 +286,29 @@ fn negotiate(
                 return Err(error);
             }
         };
-        let rings = take_rings(&mut negotiation, settings);
+        let rings = take_rings(&mut negotiation, settings, Path::new(PARAMETER));
         device.reply(head.unique, Ok(()), &[negotiation.reply().as_bytes()]);
         return Ok((negotiation, rings));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::InitIn;
+
+    #[test]
+    fn a_kernel_that_does_not_offer_rings_is_told_from_one_that_has_none() {
+        let reason = |parameter: &str| {
+            let mut offers_nothing = Negotiation::new(&InitIn::default());
+            let settings = Settings { threads: 1, ring: true };
+            take_rings(&mut offers_nothing, &settings, Path::new(parameter))
+        };
+        let expected = match ring::is_possible() {
+            true => [NoRing::SwitchedOff, NoRing::NotInKernel],
+            false => [NoRing::Forbidden; 2],
+        };
+        assert_eq!([reason("/"), reason("/none")], expected.map(Err));
+        assert!(NoRing::SwitchedOff.to_string().contains(PARAMETER));
     }
 }

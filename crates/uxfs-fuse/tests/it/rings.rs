@@ -1,4 +1,5 @@
-//! A thread of io_uring that fails, with a server of the test's own: that of a volume answers panics itself.
+//! io_uring where it fails and where it is forbidden. The server of a volume answers panics itself, so the
+//! thread that fails has a server of the test's own.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -8,12 +9,14 @@ use std::time::Duration;
 
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use uxfs_fuse::{Options, control, mount, mounts};
 use uxfs_transport::{
     Attr, Capabilities, Errno, Filesystem, MountOptions, Negotiation, Node, ReplyAttr, ReplyEntry,
     Request, Session, Settings, Transport,
 };
 
-use crate::rig::transports;
+use crate::rig::{Image, transports};
 
 /// Keeps the reply to a lookup of `waits`, and panics at one of `fails`.
 struct Failing {
@@ -93,4 +96,42 @@ fn caller(dir: &Path, name: &str, processor: usize) -> JoinHandle<std::io::Resul
         sched_setaffinity(None, &set).unwrap();
         std::fs::metadata(path).map(drop)
     })
+}
+
+/// A container that forbids io_uring, as many do: a filter of one thread refuses it.
+#[test]
+fn io_uring_is_refused_where_it_is_forbidden() {
+    let image = Image::new(320 << 20, &[]);
+    let refused = std::thread::spawn(move || {
+        forbid_rings();
+        let mounted = |words: &str| {
+            let options = Options::parse(words).unwrap();
+            mount(image.open_with(&options), &image.path(), &image.mount_point(), &options)
+        };
+        let refused = mounted("io_uring").err().map(|error| error.to_string());
+        assert!(mounts::on(&image.mount_point()).unwrap().is_none(), "it stays mounted");
+        // Without the option the mount takes the other way, and says why.
+        let other = mounted("").unwrap();
+        let status = control::ask(other.dir(), control::STATUS).unwrap();
+        for (name, text) in [("transport", "/dev/fuse"), ("transport_reason", FORBIDDEN)] {
+            assert!(status.contains(&(name.to_owned(), text.to_owned())), "{status:?}");
+        }
+        other.ender().end().unwrap();
+        other.wait().unwrap();
+        refused
+    });
+    assert_eq!(refused.join().unwrap(), Some(format!("option 'io_uring': {FORBIDDEN}")));
+}
+
+const FORBIDDEN: &str = "this process may not use io_uring";
+
+/// Refuses new rings to the calling thread, and to those that it starts.
+fn forbid_rings() {
+    const IO_URING_SETUP: i64 = 425;
+    let rules = [(IO_URING_SETUP, Vec::new())].into_iter().collect();
+    let refused = SeccompAction::Errno(Errno::PERM.raw_os_error().cast_unsigned());
+    let machine = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, machine).unwrap();
+    let program: BpfProgram = filter.try_into().unwrap();
+    seccompiler::apply_filter(&program).unwrap();
 }
