@@ -1,6 +1,7 @@
 //! The result of a benchmark: samples, medians, spread, and the durability of each row.
 
 use core::fmt;
+use std::borrow::Cow;
 
 /// A measured row: its samples and their durability.
 #[derive(Clone, Debug)]
@@ -8,14 +9,19 @@ pub struct Row {
     pub name: String,
     pub samples: Vec<f64>,
     /// What a power cut right after it would cost.
-    pub durability: &'static str,
+    pub durability: Cow<'static, str>,
     /// Largest resident memory in KiB, if it was measured.
     pub memory_kib: Option<u64>,
 }
 
 impl Row {
-    pub fn new(name: impl Into<String>, durability: &'static str) -> Self {
-        Self { name: name.into(), samples: Vec::new(), durability, memory_kib: None }
+    pub fn new(name: impl Into<String>, durability: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            name: name.into(),
+            samples: Vec::new(),
+            durability: durability.into(),
+            memory_kib: None,
+        }
     }
 
     /// The middle sample; 0 without any.

@@ -35,6 +35,59 @@ pub fn vhd_len(file: &File) -> io::Result<Option<u64>> {
     Ok((right && current == len && len > 0).then_some(len))
 }
 
+/// Gives the disk in a VHD image of fixed length another length, durably. What was behind the new end is
+/// lost; what is new reads as zeroes.
+///
+/// The file is such an image at every moment, because its last bytes are a footer.
+///
+/// # Errors
+/// The errors of the host.
+pub fn set_vhd_len(file: &File, len: u64) -> io::Result<()> {
+    let before = file.metadata()?.len() - FOOTER;
+    let mut raw = [0; FOOTER as usize];
+    file.read_exact_at(&mut raw, before)?;
+    let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);
+    // The name of the maker: with others, readers take the length from the geometry, which is rounded.
+    put(28, b"win ");
+    put(48, &len.to_be_bytes());
+    put(56, &vhd_geometry(len / 512));
+    put(SUM, &[0; 4]);
+    let sum: u32 = raw.iter().map(|byte| u32::from(*byte)).sum();
+    raw[SUM..SUM + 4].copy_from_slice(&(!sum).to_be_bytes());
+    file.write_all_at(&raw, len)?;
+    file.sync_all()?;
+    if len > before {
+        let end = len.min(before + FOOTER);
+        file.write_all_at(&[0; FOOTER as usize][..(end - before) as usize], before)?;
+    }
+    file.set_len(len + FOOTER)?;
+    file.sync_all()
+}
+
+/// Cylinders, heads and sectors of a track, by the specification's appendix.
+pub fn vhd_geometry(sectors: u64) -> [u8; 4] {
+    let sectors = sectors.min(65_535 * 16 * 255);
+    let (mut per_track, mut heads, mut tracks);
+    if sectors >= 65_535 * 16 * 63 {
+        (per_track, heads) = (255, 16);
+        tracks = sectors / per_track;
+    } else {
+        per_track = 17;
+        tracks = sectors / per_track;
+        heads = tracks.div_ceil(1024).max(4);
+        if tracks >= heads * 1024 || heads > 16 {
+            (per_track, heads) = (31, 16);
+            tracks = sectors / per_track;
+        }
+        if tracks >= heads * 1024 {
+            (per_track, heads) = (63, 16);
+            tracks = sectors / per_track;
+        }
+    }
+    let cylinders = ((tracks / heads) as u16).to_be_bytes();
+    [cylinders[0], cylinders[1], heads as u8, per_track as u8]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

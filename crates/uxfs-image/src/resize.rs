@@ -6,15 +6,14 @@
 //! 2. Each step leaves a disk whose partitions are whole. The backup table is written before the
 //!    primary one changes; the volume grows last.
 
-use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs::disk::partition::{Table, TableKind};
-use uxfs::disk::{BlockDev, FileDev, OpenMode, Slice, is_qcow2, vhd_len};
+use uxfs::disk::{BlockDev, OpenMode, Slice};
 use uxfs::mkfs::signature;
 use uxfs::resize::{self, ResizeOptions, Target};
-use uxfs::volume::Location;
+use uxfs::volume::{self, Location};
 
 use crate::error::{ImageError, Result};
 use crate::gpt::{Gpt, SECTOR};
@@ -31,30 +30,27 @@ pub struct DiskResize {
     pub volume: Option<(u64, u64)>,
 }
 
-/// Gives the raw disk image `path` a length of `len` bytes.
+/// Gives the disk image `path`, raw, qcow2 or VHD of fixed length, a length of `len` bytes.
 ///
 /// # Errors
-/// [`ImageError::Usage`] if the image is no raw GPT disk, or if the partitions do not fit.
+/// [`ImageError::Usage`] if the image is no GPT disk that can be written, or if the partitions do not fit.
 pub fn run(path: &Path, len: u64) -> std::result::Result<DiskResize, ImageError> {
     let host = || ImageError::host(path);
     let refused = |problem: String| ImageError::Usage(format!("{}: {problem}", path.display()));
     if !len.is_multiple_of(SECTOR) {
         return Err(refused(format!("{len} bytes are no whole sectors of {SECTOR} bytes")));
     }
-    let dev = FileDev::open(path, OpenMode::Write).map_err(host())?;
-    let file = dev.as_file().filter(|_| dev.is_regular());
-    let file = file.ok_or_else(|| refused("is not a regular file".into()))?;
-    if is_qcow2(file).map_err(host())? || vhd_len(file).map_err(host())?.is_some() {
-        let problem = "is a qcow2 or VHD image: only raw images can be resized; convert it first";
-        return Err(refused(problem.into()));
+    if !std::fs::metadata(path).map_err(host())?.is_file() {
+        return Err(refused("is not a regular file".into()));
     }
+    let dev = open(path, OpenMode::Write)?;
     let before = dev.len();
-    let table = Table::read(&dev).map_err(host())?;
+    let table = Table::read(&*dev).map_err(host())?;
     if table.is_none_or(|table| table.kind != TableKind::Gpt) {
         return Err(refused("has no GUID partition table".into()));
     }
     // Whatever copy is whole.
-    let read = Gpt::read(&dev, None).or_else(|_| Gpt::read(&dev, Some(before)));
+    let read = Gpt::read(&*dev, None).or_else(|_| Gpt::read(&*dev, Some(before)));
     let mut gpt = read.map_err(host())?;
     let last = gpt.ranges().into_iter().max_by_key(|(_, _, end)| *end);
     let least = last.map_or(0, |(_, _, end)| end) + gpt.tail();
@@ -64,7 +60,7 @@ pub fn run(path: &Path, len: u64) -> std::result::Result<DiskResize, ImageError>
     }
     drop(dev);
     if len > before {
-        set_len(path, len)?;
+        volume::set_disk_len(path, len).map_err(host())?;
     }
     let mut done = DiskResize { disk: (before, len), partition: None, volume: None };
     let mut grown = None;
@@ -77,7 +73,7 @@ pub fn run(path: &Path, len: u64) -> std::result::Result<DiskResize, ImageError>
     }
     write(path, &gpt, last.map_or(0, |(_, _, end)| end), len)?;
     if len < before {
-        set_len(path, len)?;
+        volume::set_disk_len(path, len).map_err(host())?;
     }
     if let Some((number, start, part_len)) = grown
         && holds_xfs(path, start, part_len)?
@@ -90,21 +86,17 @@ pub fn run(path: &Path, len: u64) -> std::result::Result<DiskResize, ImageError>
     Ok(done)
 }
 
-fn set_len(path: &Path, len: u64) -> Result<()> {
-    let set = || {
-        let file = OpenOptions::new().write(true).open(path)?;
-        file.set_len(len)?;
-        file.sync_all()
-    };
-    set().map_err(ImageError::host(path))
+/// Opens the whole disk.
+fn open(path: &Path, mode: OpenMode) -> Result<Arc<dyn BlockDev>> {
+    volume::open(path, mode, &Location::whole()).map_err(ImageError::host(path))
 }
 
 /// Writes the table for the new length, and zeroes over the old backup if it is not in use for another
 /// thing: `used` is the old end of the last partition.
 fn write(path: &Path, gpt: &Gpt, used: u64, len: u64) -> Result<()> {
     let host = || ImageError::host(path);
-    let dev = FileDev::open(path, OpenMode::Write).map_err(host())?;
-    gpt.write(&dev, len).map_err(host())?;
+    let dev = open(path, OpenMode::Write)?;
+    gpt.write(&*dev, len).map_err(host())?;
     if let Some((start, end)) = gpt.old_backup()
         && start >= used
     {
@@ -116,8 +108,7 @@ fn write(path: &Path, gpt: &Gpt, used: u64, len: u64) -> Result<()> {
 }
 
 fn holds_xfs(path: &Path, start: u64, len: u64) -> Result<bool> {
-    let dev: Arc<dyn BlockDev> =
-        Arc::new(FileDev::open(path, OpenMode::Read).map_err(ImageError::host(path))?);
-    let part = Slice::new(dev, start, len).map_err(ImageError::host(path))?;
+    let part =
+        Slice::new(open(path, OpenMode::Read)?, start, len).map_err(ImageError::host(path))?;
     Ok(signature::existing(&part).map_err(ImageError::host(path))? == Some("xfs"))
 }

@@ -7,7 +7,7 @@
 //!
 //! Requests are parsed where they lie; content is written where it is sent from.
 //!
-//! Modules, from the bottom: `abi` (structures of the protocol), `sys` (unsafe calls), `attr`,
+//! Modules, from the bottom: `abi` (structures of the protocol), `sys` (unsafe calls), `stop`, `attr`,
 //! `count`, `listing`, `request`, `negotiation`, `head`, `device` and `queue` (where replies go), `outlet` (either),
 //! `reply`, `filesystem`, `dispatch`, `handshake` (the first request), `connection` (to a guest),
 //! `exchange` (requests from memory), `ring`, `mount`, `session`.
@@ -31,6 +31,7 @@ mod reply;
 mod request;
 mod ring;
 mod session;
+mod stop;
 mod sys;
 
 pub use abi::{Capabilities, OpenedFlags};

@@ -31,10 +31,12 @@ use crate::head::header;
 use crate::outlet::Outlet;
 use crate::queue::{Content, Queue, Ready, RingOutlet};
 use crate::request::{Args, Origin};
+use crate::stop::Stop;
 use crate::sys::{self, EntryMemory, Ring};
 
-/// The number of the submission that waits for the queue's event.
+/// The numbers of the submissions that wait for the queue's event, and for the connection's end.
 const EVENT: u64 = u64::MAX;
+const STOP: u64 = u64::MAX - 1;
 const ENOTCONN: i32 = 107;
 const ECONNABORTED: i32 = 103;
 const ECANCELED: i32 = 125;
@@ -71,6 +73,7 @@ pub(crate) struct Worker {
     number: u16,
     device: Arc<Device>,
     tally: Arc<Tally>,
+    stop: Arc<Stop>,
     /// A request came.
     served: bool,
 }
@@ -80,30 +83,33 @@ impl Worker {
     pub(crate) fn new(
         device: Arc<Device>,
         tally: Arc<Tally>,
+        stop: Arc<Stop>,
         number: u16,
         depth: usize,
         payload_size: usize,
     ) -> io::Result<Self> {
         let mut worker = Self {
-            ring: new_ring(depth + 1)?,
+            ring: new_ring(depth + 2)?,
             entries: (0..depth).map(|_| EntryMemory::new(payload_size)).collect(),
             queue: Arc::new(Queue::new()?),
             number,
             device,
             tally,
+            stop,
             served: false,
         };
-        let Self { ring, entries, queue, device, .. } = &mut worker;
+        let Self { ring, entries, queue, device, stop, .. } = &mut worker;
         for (index, entry) in (0..).zip(entries.iter()) {
             sys::push_register(ring, device.as_fd(), number, (index, entry))?;
         }
         sys::push_poll(ring, queue.event(), EVENT)?;
+        sys::push_poll(ring, stop.as_fd(), STOP)?;
         Ok(worker)
     }
 
-    /// Answers requests until the mount is gone.
+    /// Answers requests until the mount is gone or another thread stops the connection.
     pub(crate) fn run(mut self, server: &impl Filesystem) -> io::Result<()> {
-        let mut completions = Vec::with_capacity(self.entries.len() + 1);
+        let mut completions = Vec::with_capacity(self.entries.len() + 2);
         let mut replies = Vec::with_capacity(self.entries.len());
         loop {
             self.queue.take(&mut replies);
@@ -128,6 +134,7 @@ impl Worker {
                         self.queue.clear_event();
                         sys::push_poll(&mut self.ring, self.queue.event(), EVENT)?;
                     }
+                    _ if number == STOP => return Ok(()),
                     (_, error) if [ENOTCONN, ECONNABORTED, ECANCELED].contains(&-error) => {
                         return Ok(());
                     }

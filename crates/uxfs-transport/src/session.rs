@@ -4,8 +4,11 @@
 //! 2. The kernel's requests are answered while [`Session::run`] runs. It returns when the mount is
 //!    gone.
 //! 3. With rings, one thread still reads the device: forgotten inodes, interrupts and everything
-//!    before the rings are registered come there. If a ring cannot be registered, everything
-//!    comes there.
+//!    before the rings are registered come there. If the kernel refuses a ring, everything comes
+//!    there.
+//! 4. A thread of a ring that fails ends the connection: its callers would wait for ever. All
+//!    threads then end, and with the last descriptor of the device the kernel gives an error to
+//!    everyone who waits.
 
 use std::fmt;
 use std::io;
@@ -25,6 +28,7 @@ use crate::mount::{self, MountOptions};
 use crate::negotiation::Negotiation;
 use crate::outlet::Outlet;
 use crate::ring::{self, Worker};
+use crate::stop::Stop;
 use crate::{Errno, sys};
 
 /// How requests come.
@@ -133,7 +137,7 @@ impl<S: Filesystem> Session<S> {
 
     /// A channel for notifications to the kernel.
     pub fn notifier(&self) -> Notifier {
-        Notifier(Arc::clone(&self.device))
+        Notifier::new(&self.device)
     }
 
     /// Number of threads that read the device.
@@ -156,11 +160,12 @@ impl<S: Filesystem> Session<S> {
     pub fn run(self) -> io::Result<()> {
         let mut threads = Vec::new();
         let rings = self.rings.unwrap_or(0);
+        let stop = Arc::new(Stop::new()?);
         for number in 0..rings {
-            threads.push(self.start_worker(number, rings)?);
+            threads.push(self.start_worker(number, rings, &stop)?);
         }
         for number in 0..self.readers() {
-            threads.push(self.start_reader(number)?);
+            threads.push(self.start_reader(number, &stop)?);
         }
         // All threads end before the first error is returned.
         let mut result = Ok(());
@@ -171,51 +176,85 @@ impl<S: Filesystem> Session<S> {
         result
     }
 
-    fn start_reader(&self, number: usize) -> io::Result<JoinHandle<io::Result<()>>> {
+    fn start_reader(
+        &self,
+        number: usize,
+        stop: &Arc<Stop>,
+    ) -> io::Result<JoinHandle<io::Result<()>>> {
+        // Without rings nothing raises it, and waiting for it would cost a system call a request.
+        let stop = self.rings.is_ok().then(|| Arc::clone(stop));
         // Where the device cannot be opened again, threads share a descriptor.
-        let device = match number {
-            0 => Arc::clone(&self.device),
-            _ => self.device.clone_connection().map_or_else(|_| Arc::clone(&self.device), Arc::new),
+        let device = match (number, &stop) {
+            (_, Some(_)) => self.device.clone_nonblocking().ok(),
+            (0, None) => None,
+            (_, None) => self.device.clone_connection().ok(),
         };
+        let device = device.map_or_else(|| Arc::clone(&self.device), Arc::new);
         let (server, size) = (Arc::clone(&self.server), self.negotiation.request_size());
         let tally = self.requests.tally();
         std::thread::Builder::new()
             .name(format!("fuse-{number}"))
-            .spawn(move || read_requests(&*server, &device, &tally, size))
+            .spawn(move || read_requests(&*server, &device, stop.as_deref(), &tally, size))
     }
 
-    fn start_worker(&self, number: u16, rings: u16) -> io::Result<JoinHandle<io::Result<()>>> {
+    fn start_worker(
+        &self,
+        number: u16,
+        rings: u16,
+        stop: &Arc<Stop>,
+    ) -> io::Result<JoinHandle<io::Result<()>>> {
         let (server, device) = (Arc::clone(&self.server), Arc::clone(&self.device));
+        let stop = Arc::clone(stop);
         let payload = self.negotiation.payload_size();
         let (depth, tally) = (ring::depth(rings), self.requests.tally());
         std::thread::Builder::new().name(format!("fuse-ring-{number}")).spawn(move || {
             sys::serve_processor(number);
-            Worker::new(device, tally, number, depth, payload)?.run(&*server)
+            let mut unless_ended = StopOnDrop(Some(Arc::clone(&stop)));
+            Worker::new(device, tally, stop, number, depth, payload)?.run(&*server)?;
+            unless_ended.0 = None;
+            Ok(())
         })
+    }
+}
+
+/// Stops the connection when a thread returns or panics, unless it is emptied before.
+struct StopOnDrop(Option<Arc<Stop>>);
+
+impl Drop for StopOnDrop {
+    fn drop(&mut self) {
+        if let Some(stop) = &self.0 {
+            stop.raise();
+        }
     }
 }
 
 fn read_requests(
     server: &impl Filesystem,
     device: &Arc<Device>,
+    stop: Option<&Stop>,
     tally: &Tally,
     size: usize,
 ) -> io::Result<()> {
     let mut buffer = vec![0; size];
-    while let Some(message) = device.next(&mut buffer)? {
+    while let Some(message) = device.next(&mut buffer, stop)? {
         let outlet = |unique| Outlet::Device { device: Arc::clone(device), unique };
         dispatch::run_message(server, message, tally, outlet);
     }
     Ok(())
 }
 
-/// Asks for rings if they are wanted and possible.
-fn take_rings(negotiation: &mut Negotiation, settings: &Settings) -> Result<(), NoRing> {
+/// Asks for rings if they are wanted and possible. A kernel that could have them has the file
+/// `parameter`.
+fn take_rings(
+    negotiation: &mut Negotiation,
+    settings: &Settings,
+    parameter: &Path,
+) -> Result<(), NoRing> {
     match () {
         () if !settings.ring => Err(NoRing::NotWanted),
         () if !ring::is_possible() => Err(NoRing::Forbidden),
         () if negotiation.take(Capabilities::OVER_IO_URING).is_empty() => Ok(()),
-        () if Path::new(PARAMETER).exists() => Err(NoRing::SwitchedOff),
+        () if parameter.exists() => Err(NoRing::SwitchedOff),
         () => Err(NoRing::NotInKernel),
     }
 }
@@ -229,7 +268,7 @@ fn negotiate(
     let mut buffer = vec![0; 64 << 10];
     loop {
         let gone = || io::Error::other("the mount ended before it was used");
-        let message = device.next(&mut buffer)?.ok_or_else(gone)?;
+        let message = device.next(&mut buffer, None)?.ok_or_else(gone)?;
         let (head, body) = InHeader::read_from_prefix(message)
             .map_err(|_| io::Error::other("the kernel's first request is cut short"))?;
         if head.opcode != op::INIT {
@@ -247,8 +286,29 @@ fn negotiate(
                 return Err(error);
             }
         };
-        let rings = take_rings(&mut negotiation, settings);
+        let rings = take_rings(&mut negotiation, settings, Path::new(PARAMETER));
         device.reply(head.unique, Ok(()), &[negotiation.reply().as_bytes()]);
         return Ok((negotiation, rings));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::abi::InitIn;
+
+    #[test]
+    fn a_kernel_that_does_not_offer_rings_is_told_from_one_that_has_none() {
+        let reason = |parameter: &str| {
+            let mut offers_nothing = Negotiation::new(&InitIn::default());
+            let settings = Settings { threads: 1, ring: true };
+            take_rings(&mut offers_nothing, &settings, Path::new(parameter))
+        };
+        let expected = match ring::is_possible() {
+            true => [NoRing::SwitchedOff, NoRing::NotInKernel],
+            false => [NoRing::Forbidden; 2],
+        };
+        assert_eq!([reason("/"), reason("/none")], expected.map(Err));
+        assert!(NoRing::SwitchedOff.to_string().contains(PARAMETER));
     }
 }

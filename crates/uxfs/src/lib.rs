@@ -191,7 +191,7 @@ pub mod archive {
 pub mod disk {
     pub use uxfs_disk::{
         BlockDev, FileDev, MemDev, OpenMode, Overlay, Slice, emulate, forward, is_qcow2, partition,
-        vhd_len, without,
+        vhd_geometry, vhd_len, without,
     };
     #[cfg(feature = "qcow2")]
     pub use uxfs_disk::{Qcow2Dev, create_qcow2};

@@ -91,6 +91,40 @@ fn disk(path: &Path, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
     Ok(Arc::new(dev))
 }
 
+/// Gives a whole disk another length, durably: a raw image, a qcow2 image, or a VHD image of fixed length.
+/// What was behind the new end is lost; what is new reads as zeroes.
+///
+/// # Errors
+/// The errors of [`open`]; those of the host; [`io::ErrorKind::InvalidInput`] if the path is no regular
+/// file.
+pub fn set_disk_len(path: &Path, len: u64) -> io::Result<()> {
+    let dev = FileDev::open(path, OpenMode::Write)?;
+    let Some(file) = dev.as_file().filter(|_| dev.is_regular()) else {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
+    };
+    if vhd_len(file)?.is_some() {
+        return uxfs_disk::set_vhd_len(file, len);
+    }
+    if is_qcow2(file)? {
+        return set_qcow2_len(file, path, len);
+    }
+    if let Some(format) = Foreign::of(file)? {
+        return foreign(file, format, OpenMode::Write).map(drop);
+    }
+    file.set_len(len)?;
+    file.sync_all()
+}
+
+#[cfg(feature = "qcow2")]
+fn set_qcow2_len(file: &File, path: &Path, len: u64) -> io::Result<()> {
+    Qcow2Dev::open(file, path, true)?.set_len(len)
+}
+
+#[cfg(not(feature = "qcow2"))]
+fn set_qcow2_len(_: &File, _: &Path, _len: u64) -> io::Result<()> {
+    Err(no_qcow2())
+}
+
 #[cfg(feature = "vm-images")]
 fn foreign(file: &File, format: Foreign, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
     if mode == OpenMode::Read {

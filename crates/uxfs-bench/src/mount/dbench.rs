@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::options::Options;
+use super::promise::Promise;
 use super::subject::{self, KERNEL, MOUNT, THROUGH};
 use crate::Result;
 use crate::dbench::Load;
@@ -15,6 +16,7 @@ const LOAD: &str = "/usr/share/dbench/client.txt";
 
 pub(super) fn run_all(
     options: &Options,
+    promise: Promise,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Table> {
@@ -39,7 +41,7 @@ pub(super) fn run_all(
                 let (run, durability) = subject::with(name, options, scratch, |subject| {
                     let load = Load { file: Path::new(LOAD), seconds, clients, dir: subject.dir() };
                     let run = load.run(|| subject.traffic(), || subject.sync())?;
-                    Ok((run, subject.durability()))
+                    Ok((run, subject.durability(promise.of_steps_with_data())))
                 })?;
                 table.add(clients, name, durability, run);
             }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::options::Options;
+use super::promise::Promise;
 use super::served::Served;
 use crate::host::Scratch;
 use crate::{BenchError, Report, Result, Row};
@@ -12,10 +13,10 @@ use crate::{BenchError, Report, Result, Row};
 /// Entries of the smaller directory.
 const BASE_ENTRIES: u32 = 10_000;
 const ACTIONS: [&str; 3] = ["made", "listed", "removed"];
-const UNSYNCED: &str = "in memory for a second at most";
 
 pub(super) fn run_all(
     options: &Options,
+    promise: Promise,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Vec<Report>> {
@@ -23,7 +24,7 @@ pub(super) fn run_all(
     let names = counts.map(|count| format!("of {count}"));
     let mut rows: Vec<Vec<Row>> = ACTIONS
         .iter()
-        .map(|_| names.iter().map(|name| Row::new(name, UNSYNCED)).collect())
+        .map(|_| names.iter().map(|name| Row::new(name, promise.of_metadata())).collect())
         .collect();
     for round in 1..=options.rounds {
         say(&format!("a large directory, round {round} of {}", options.rounds));

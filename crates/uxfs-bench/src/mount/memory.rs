@@ -5,6 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::options::Options;
+use super::promise::Promise;
 use super::served::Served;
 use crate::host::Scratch;
 use crate::{BenchError, Report, Result, Row};
@@ -12,18 +13,19 @@ use crate::{BenchError, Report, Result, Row};
 /// Default number of files of the larger volume.
 const FILES: u32 = 200_000;
 const FILES_PER_DIR: u32 = 500;
-const UNSYNCED: &str = "in memory for a second at most";
 const READ: &str = "nothing written";
 
 pub(super) fn run_all(
     options: &Options,
+    promise: Promise,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Vec<Report>> {
     let many = options.files.unwrap_or(FILES).max(10);
     let counts = [many / 10, many];
     let names = counts.map(|count| format!("{count} files"));
-    let mut rows = [UNSYNCED, READ].map(|cost| names.clone().map(|name| Row::new(name, cost)));
+    let costs = [promise.of_metadata(), READ.into()];
+    let mut rows = costs.map(|cost| names.clone().map(|name| Row::new(name, cost.clone())));
     for round in 1..=options.rounds {
         say(&format!("resident memory, round {round} of {}", options.rounds));
         for (at, count) in counts.into_iter().enumerate() {

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::options::Options;
+use super::promise::Promise;
 use super::requests::{RequestTable, Requests};
 use super::subject::{self, KERNEL, MOUNT, Subject};
 use super::tree::Tree;
@@ -18,11 +19,7 @@ use crate::{BenchError, Report, Result, Row};
 
 const STABLE: &str = "on stable storage (sync included)";
 const READ: &str = "nothing written";
-/// In the order of [`NAMES`].
-const UNSYNCED: [&str; 2] = [
-    "in memory: metadata for 1 s at most, data for 30 s",
-    "in memory: metadata and data for 30 s at most",
-];
+const KERNEL_UNSYNCED: &str = "in memory: metadata and data for 30 s at most";
 const NAMES: [&str; 2] = [MOUNT, KERNEL];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,13 +84,14 @@ struct Took {
 
 pub(super) fn run_all(
     options: &Options,
+    promise: Promise,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Vec<Report>, RequestTable)> {
     say("a tree for tar, find, git and rm");
     let tree = Tree::new(options.tree.as_deref(), scratch)?;
     let mut reports: Vec<(Step, [Report; 2])> =
-        STEPS.into_iter().map(|step| (step, new_reports(step, &tree, options))).collect();
+        STEPS.into_iter().map(|step| (step, new_reports(step, &tree, options, promise))).collect();
     let title = format!("requests of the programs to the mount, -o {}", options.options);
     let notes = vec!["the kernel's XFS has no server: it asks none of them".into()];
     let mut requests = RequestTable::new(title, notes);
@@ -118,16 +116,19 @@ pub(super) fn run_all(
 }
 
 /// The report of a step, and that of the step with a sync.
-fn new_reports(step: Step, tree: &Tree, options: &Options) -> [Report; 2] {
-    let costs = if step.writes() { UNSYNCED } else { [READ; 2] };
-    let report = |sync: &str, costs: [&'static str; 2]| Report {
+fn new_reports(step: Step, tree: &Tree, options: &Options, promise: Promise) -> [Report; 2] {
+    let unsynced = match step.writes() {
+        true => [promise.of_files(), KERNEL_UNSYNCED.into()],
+        false => [READ; 2].map(String::from),
+    };
+    let report = |sync: &str, costs: [String; 2]| Report {
         title: format!("{}{sync}, -o {}", step.title(tree), options.options),
         unit: step.unit().1,
         rows: NAMES.into_iter().zip(costs).map(|(name, cost)| Row::new(name, cost)).collect(),
         base: KERNEL.into(),
         notes: Vec::new(),
     };
-    [report("", costs), report(", and a sync", [STABLE; 2])]
+    [report("", unsynced), report(", and a sync", [promise.words(STABLE.into()), STABLE.into()])]
 }
 
 /// Runs all steps.

@@ -30,7 +30,7 @@ pub(super) fn run_all(
     let titles = ["written, with fsync", "read from the server", "read again, from the page cache"];
     let mut rows: Vec<Vec<Row>> = [STABLE, READ, READ]
         .iter()
-        .map(|cost| [MOUNT, THROUGH, HOST].iter().map(|name| Row::new(*name, cost)).collect())
+        .map(|cost| [MOUNT, THROUGH, HOST].iter().map(|name| Row::new(*name, *cost)).collect())
         .collect();
     for round in 1..=options.rounds {
         say(&format!("a large file, round {round} of {}", options.rounds));

@@ -14,9 +14,6 @@ pub(super) use crate::settings::KERNEL;
 pub(super) const MOUNT: &str = "uxfs mount";
 pub(super) const THROUGH: &str = "FUSE pass-through server";
 
-/// Longest time of a change in the mount's memory, in seconds.
-pub(super) const COMMIT: u32 = 1;
-
 pub(super) enum Subject {
     Mount(Served),
     Through(Served),
@@ -88,10 +85,10 @@ impl Subject {
         }
     }
 
-    /// How long what no program has synced may stay in memory.
-    pub(super) fn durability(&self) -> Durability {
+    /// The durability of what no program has synced; `mount` is that of the mount.
+    pub(super) fn durability(&self, mount: Durability) -> Durability {
         match self {
-            Self::Mount(_) => Durability::Within(COMMIT),
+            Self::Mount(_) => mount,
             Self::Through(_) => Durability::Host,
             Self::Kernel(mounted) => Durability::Within(mounted.age()),
         }

@@ -90,12 +90,14 @@ struct Info {
     image: PathBuf,
 }
 
-/// Make a raw disk image larger or smaller
+/// Make a disk image larger or smaller: raw, qcow2, or VHD of fixed length
 ///
 /// Growing moves the backup of the partition table to the new end, extends the last partition to it, and
 /// grows an XFS volume in it. Shrinking cuts what is free behind the last partition, which keeps its size.
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs disk resize disk.img 20G")]
+#[command(after_help = "Examples:\n  \
+    uxfs disk resize disk.img 20G\n  \
+    uxfs disk resize disk.qcow2 20G")]
 struct Resize {
     /// Print a JSON document
     #[arg(long)]

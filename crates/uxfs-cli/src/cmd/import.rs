@@ -21,7 +21,7 @@ use crate::{number, time};
 /// Put a tar archive, a directory or a container image into an image, new or existing
 ///
 /// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
-/// oci:DIR[:TAG], an image in an OCI image layout, whose layers are applied in order. If IMAGE does
+/// `oci:DIR[:TAG]`, an image in an OCI image layout, whose layers are applied in order. If IMAGE does
 /// not exist, import creates it, with the given size or as large as the tree needs, and in the format that
 /// its name ends in (.qcow2, .raw.zst, .vhd). If IMAGE holds XFS, import adds to it. Everything is on stable
 /// storage when the command ends. If an import fails or Ctrl-C interrupts it, no new image stays
@@ -48,7 +48,7 @@ use crate::{number, time};
     SOURCE_DATE_EPOCH=1700000000 uxfs import ./rootfs disk.img \\\n    \
     --uuid 12341234-a4ec-4304-a70f-c549ea829da9")]
 pub(crate) struct Options {
-    /// The archive, the directory, - for standard input, or oci:DIR[:TAG]; several with --layers
+    /// The archive, the directory, - for standard input, or `oci:DIR[:TAG]`; several with --layers
     #[arg(value_name = "SOURCE", required = true, num_args = 1..)]
     sources: Vec<PathBuf>,
     /// The image

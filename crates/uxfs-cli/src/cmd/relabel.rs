@@ -18,7 +18,7 @@ use crate::tree;
 /// Give the files in an image the SELinux labels that a policy's rules name
 ///
 /// Sets the attribute security.selinux of each file at and below PATH, as `setfiles -F` does on a
-/// mounted volume. A file for which no rule matches, or the rule says <<none>>, is left alone. A file
+/// mounted volume. A file for which no rule matches, or the rule says `<<none>>`, is left alone. A file
 /// with several names gets the label of the first one, in the order of the bytes. No SELinux kernel is
 /// needed, and labels need not be known to the policy of the machine.
 #[derive(Args)]

@@ -61,7 +61,8 @@ fn programs_are_timed_and_their_requests_counted() {
     let fixture = Fixture::new();
     fixture.sh("mkdir -p t/fs/xfs t/net; for n in 1 2 3; do echo $n >t/fs/xfs/$n.c; done; \
                 echo 4 >t/net/4.c; tar cf t.tar t");
-    let tables = tables(&fixture, &["--part", "programs", "--tree", "t.tar"]);
+    let args = ["--part", "programs", "--tree", "t.tar", "--mount-options", "commit=7"];
+    let tables = tables(&fixture, &args);
     let (requests, times) = tables.split_last().unwrap();
     assert_eq!(times.len(), 7);
     for table in times {
@@ -71,6 +72,8 @@ fn programs_are_timed_and_their_requests_counted() {
         times[0]["title"].as_str().unwrap().starts_with("tar x of t.tar: 4 files"),
         "{times:?}"
     );
+    let unsynced = "in memory: metadata for 7 s at most, data for 4 s at most";
+    assert_eq!(times[0]["rows"][0]["durability"], unsynced);
     assert!(times[3]["title"].as_str().unwrap().contains("t/fs, 3 files"), "{times:?}");
     let step = |at: usize, name: &str| {
         let step = &requests["steps"][at];

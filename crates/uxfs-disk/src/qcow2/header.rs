@@ -12,6 +12,8 @@ const L1_MAX: u64 = 32 << 20;
 const REFCOUNT_TABLE_MAX: u64 = 8 << 20;
 /// Base-2 logarithms of the smallest and largest cluster size in bytes.
 const CLUSTER_BITS: core::ops::RangeInclusive<u32> = 9..=21;
+/// Bytes of the largest cluster.
+pub(super) const CLUSTER_MAX: u64 = 1 << 21;
 
 /// Unsupported incompatible features: bit, text for the error.
 const INCOMPATIBLE: [(u64, &str); 5] = [
@@ -99,6 +101,13 @@ pub(super) fn check(file: &File, write: bool) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Does the image of a checked header have a backing file?
+pub(super) fn has_backing(file: &File) -> io::Result<bool> {
+    let mut offset = [0; 8];
+    file.read_exact_at(&mut offset, 8)?;
+    Ok(offset != [0; 8])
 }
 
 /// The reference counts of an image. A writer relies on them to find free clusters. Wrong counts

@@ -18,6 +18,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use imago::format::PreallocateMode;
 use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
 use imago::{
@@ -76,6 +77,30 @@ impl Qcow2Dev {
         let file = file.try_clone()?;
         let presence = Presence::new(true, file.metadata()?.len());
         Ok(Self { image, file, direct: OnceLock::new(), presence, len, read_only: !write })
+    }
+
+    /// Gives the disk another length, durably. What was behind the new end is lost; what is new reads as
+    /// zeroes.
+    ///
+    /// # Errors
+    /// The errors of the host; [`io::ErrorKind::Unsupported`] if the image cannot hide a backing file's
+    /// content.
+    pub fn set_len(&mut self, len: u64) -> io::Result<()> {
+        self.check_file()?;
+        let before = self.len;
+        // Clusters that are zero need tables, so they are made only where something shows through.
+        let mode = match header::has_backing(&self.file)? {
+            true => PreallocateMode::Zero,
+            false => PreallocateMode::None,
+        };
+        self.image.resize(len, mode)?;
+        self.len = self.image.size();
+        // A cluster that both ends share may hold what was behind the old one.
+        let shared = len.min(before.next_multiple_of(header::CLUSTER_MAX)).saturating_sub(before);
+        if shared > 0 {
+            self.zero(before, shared)?;
+        }
+        self.flush()
     }
 
     /// Checks that the image's file was not truncated. The file grows as the image is filled.

@@ -91,6 +91,45 @@ fn backing_files_are_read_and_not_changed() {
     qemu_img(dir.path(), &["check", "-q", "top.qcow2"]);
 }
 
+/// What was cut off, and what a backing file holds, does not come back.
+#[test]
+fn a_disk_gets_another_length() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.qcow2");
+    std::fs::write(dir.path().join("base.raw"), pattern(1, 48 << 20)).unwrap();
+    let based = ["-b", "base.raw", "-F", "raw"];
+    for (options, base) in [
+        ("cluster_size=64k", &[][..]),
+        ("cluster_size=2M", &[]),
+        ("compat=0.10", &[]),
+        ("cluster_size=64k", &based),
+    ] {
+        let create = [&["create", "-q", "-f", "qcow2", "-o", options], base, &["a.qcow2", "16M"]];
+        qemu_img(dir.path(), &create.concat());
+        let mut dev = open(&path, true).unwrap();
+        dev.write_at(0, &pattern(2, 16 << 20)).unwrap();
+        let mut model = pattern(2, 16 << 20);
+        // 5 MiB and 12 KiB is no whole number of clusters.
+        for len in [5 * MIB + 12288, 4096 * MIB, 17 * MIB, 17 * MIB, 40 * MIB] {
+            dev.set_len(len).unwrap();
+            assert_eq!(dev.len(), len);
+            model.resize(len.min(64 * MIB) as usize, 0);
+            let mut back = vec![1; model.len()];
+            dev.read_at(0, &mut back).unwrap();
+            assert!(back == model, "{options}, {len}");
+            dev.write_at(len - 512, &[7; 512]).unwrap();
+            dev.flush().unwrap();
+            if len <= 64 * MIB {
+                model[len as usize - 512..].fill(7);
+            }
+        }
+        drop(dev);
+        qemu_img(dir.path(), &["check", "-q", "a.qcow2"]);
+        qemu_img(dir.path(), &["convert", "-O", "raw", "a.qcow2", "a.raw"]);
+        assert!(std::fs::read(dir.path().join("a.raw")).unwrap() == model, "{options}");
+    }
+}
+
 /// Opening a FIFO without a writer would block forever.
 #[test]
 fn a_fifo_as_backing_file_is_refused_at_once() {

@@ -19,3 +19,4 @@ mod power;
 mod programs;
 mod random;
 mod rig;
+mod rings;

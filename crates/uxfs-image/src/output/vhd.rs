@@ -6,6 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::Label;
+use uxfs::disk::vhd_geometry;
 use uxfs_host::FileExt;
 
 /// 2000-01-01, seconds since 1970: the footer counts from there.
@@ -33,37 +34,13 @@ fn footer(len: u64, label: &Label) -> [u8; 512] {
     put(28, b"win \x00\x06\x00\x01Wi2k");
     put(40, &len.to_be_bytes());
     put(48, &len.to_be_bytes());
-    put(56, &geometry(len / 512));
+    put(56, &vhd_geometry(len / 512));
     // A disk of fixed length.
     put(60, &2u32.to_be_bytes());
     put(68, &label.uuid.0);
     let sum: u32 = raw.iter().map(|byte| u32::from(*byte)).sum();
     raw[64..68].copy_from_slice(&(!sum).to_be_bytes());
     raw
-}
-
-/// Cylinders, heads and sectors of a track, by the specification's appendix.
-fn geometry(sectors: u64) -> [u8; 4] {
-    let sectors = sectors.min(65_535 * 16 * 255);
-    let (mut per_track, mut heads, mut tracks);
-    if sectors >= 65_535 * 16 * 63 {
-        (per_track, heads) = (255, 16);
-        tracks = sectors / per_track;
-    } else {
-        per_track = 17;
-        tracks = sectors / per_track;
-        heads = tracks.div_ceil(1024).max(4);
-        if tracks >= heads * 1024 || heads > 16 {
-            (per_track, heads) = (31, 16);
-            tracks = sectors / per_track;
-        }
-        if tracks >= heads * 1024 {
-            (per_track, heads) = (63, 16);
-            tracks = sectors / per_track;
-        }
-    }
-    let cylinders = ((tracks / heads) as u16).to_be_bytes();
-    [cylinders[0], cylinders[1], heads as u8, per_track as u8]
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::{repeatable, sources};
+use super::{cut, describe, repeatable, sources, value};
 use crate::fixture::Fixture;
 
 #[test]
@@ -61,12 +61,12 @@ fn imports_go_straight_into_other_formats() {
                 qemu-img compare -q -f raw -F vpc a.img c.vhd; \
                 for f in d.qcow2 e; do qemu-img check -q $f; \
                 qemu-img compare -q -f raw -F qcow2 a.img $f; done; [ -z \"$(ls -A | grep '^\\.')\" ]");
-    // A VHD image is read, changed and checked; it cannot change its length.
+    // A VHD image is read, changed and checked; a volume cannot change its length.
     assert_eq!(fixture.uxfs(&["cat", "c.vhd:/file"]).good(), "hello");
     fixture.uxfs(&["import", "-q", "t/dir", "c.vhd"]).good();
     fixture.uxfs(&["check", "-q", "c.vhd"]).good();
     assert!(fixture.uxfs(&["resize", "c.vhd", "1G"]).bad(1).contains("cannot grow"));
-    assert!(fixture.uxfs(&["disk", "resize", "c.vhd", "1G"]).bad(1).contains("VHD image"));
+    assert!(fixture.uxfs(&["disk", "resize", "c.vhd", "1G"]).bad(1).contains("no GUID"));
     fixture.sh("qemu-img convert -f vpc -O raw c.vhd c.raw");
     fixture.check("c.raw");
     let import = |args: &[&str]| fixture.uxfs(&[&["import", "t"], args].concat()).bad(1);
@@ -77,4 +77,42 @@ fn imports_go_straight_into_other_formats() {
     assert!(import(&["n.img", "--compress"]).contains("a raw image is not compressed"));
     assert!(import(&["n.vmdk"]).contains("vmdk"));
     assert!(!fixture.path("n.vhd").exists() && !fixture.path("n.vmdk").exists());
+}
+
+/// qemu-img finds the new length, sgdisk a sound table at its end, and the volume grows with its partition.
+#[test]
+fn disks_grow_and_shrink_in_other_formats() {
+    let _ = uxfs_oracle::program("qemu-img", "qemu-utils");
+    let _ = uxfs_oracle::program("sgdisk", "gdisk");
+    let fixture = Fixture::new();
+    fixture.tree();
+    let spec = "[disk]\nsize='800M'\n[[partition]]\ntype='root-x86-64'\nname='root'\nsize='320M'\n\
+                xfs={source='t'}\n";
+    describe(&fixture, spec);
+    for (image, format) in [("a.qcow2", "qcow2"), ("a.vhd", "vpc")] {
+        fixture.uxfs(&["disk", "build", "-q", "disk.toml", "-o", image]).good();
+        for mib in [400_u64, 1024, 3000] {
+            let size = format!("{mib}M");
+            let said = fixture.uxfs(&["disk", "resize", "--json", image, &size]).good();
+            match mib {
+                400 => assert_eq!(value(&said, "/volume"), "null", "{image}"),
+                _ => assert_eq!(
+                    value(&said, "/volume/after_bytes"),
+                    value(&said, "/partition/after_bytes"),
+                    "{image}, {size}"
+                ),
+            }
+            let info = fixture.sh(&format!("qemu-img info -f {format} --output json {image}"));
+            assert_eq!(value(&info, "/virtual-size"), (mib << 20).to_string(), "{image}, {size}");
+            fixture.sh(&format!("qemu-img convert -f {format} -O raw {image} a.raw"));
+            assert!(fixture.sh("sgdisk -v a.raw").contains("No problems found"), "{image}, {size}");
+            cut(&fixture, "a.raw");
+            fixture.check("p1.img");
+            let file = fixture.uxfs(&["cat", "--partition", "root", &format!("{image}:/file")]);
+            assert_eq!(file.good(), "hello");
+        }
+        let refused = fixture.uxfs(&["disk", "resize", image, "400M"]).bad(1);
+        assert!(refused.contains("the partitions and the table need"), "{refused}");
+    }
+    fixture.sh("qemu-img check -q a.qcow2");
 }

@@ -1,0 +1,29 @@
+//! The end of a connection because one of its threads failed.
+//!
+//! 1. Once raised it stays raised, and ends every wait for it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, eventfd};
+use zerocopy::IntoBytes;
+
+pub(crate) struct Stop(OwnedFd);
+
+impl Stop {
+    pub(crate) fn new() -> io::Result<Self> {
+        Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    pub(crate) fn raise(&self) {
+        // It fails only if the counter is full, and then it was raised. Nobody reads the counter.
+        let _ = rustix::io::write(&self.0, 1_u64.as_bytes());
+    }
+}
+
+/// What becomes readable when it is raised.
+impl AsFd for Stop {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
