@@ -223,6 +223,21 @@ fn results_are_never_stale() {
     compare("", &CACHES);
 }
 
+/// What a program sees of files does not depend on what fsync waits for.
+#[test]
+fn names_and_content_in_ordered_mode() {
+    // These count blocks, and a file gets its blocks with the next epoch.
+    let counting = ["space", "ranges"];
+    let mut topics = [&NAMES[..], &CONTENT, &THREADS].concat();
+    topics.retain(|topic| !counting.contains(topic));
+    let theirs: Box<dyn Volume> = Box::new(Theirs::new(SIZE, ""));
+    let expected: Vec<_> = topics.iter().map(|topic| transcript(topic, &*theirs)).collect();
+    theirs.end();
+    let mut findings = Findings::default();
+    findings.compare_with(&expected, &format!("sync=ordered,{}", transports()[0]), &topics);
+    findings.judge(&["MOUNT.md"]);
+}
+
 #[test]
 fn many_threads() {
     compare("", &THREADS);
