@@ -77,6 +77,8 @@ pub struct Mount {
     pub(crate) freeze: RwLock<()>,
     /// Is the volume opened in ordered mode?
     pub(crate) ordered: bool,
+    /// Blocks that only overwrites may reserve, in ordered mode.
+    overwrites: i64,
     /// Freed blocks that data must not use yet, in ordered mode.
     pub(crate) unsettled: Unsettled,
     pub(crate) numbers: Numbers,
@@ -131,6 +133,7 @@ impl Mount {
         let sb = Superblock::view(&sector).expect("verified by the caller");
         let (fdblocks, icount, ifree) = (sb.fdblocks.get(), sb.icount.get(), sb.ifree.get());
         let aside = aside(&geo);
+        let ordered = logged && options.sync.is_ordered();
         let cache_bytes = options.cache_bytes;
         let barrier = options.journal.barrier || !options.logs();
         let counts = Arc::new(Counts::default());
@@ -144,7 +147,8 @@ impl Mount {
             freed_inodes: FreedInodes::default(),
             gate: RwLock::ranked(Rank::Gate, ()),
             freeze: RwLock::ranked(Rank::Freeze, ()),
-            ordered: logged && options.sync.is_ordered(),
+            ordered,
+            overwrites: if ordered { kept_for_overwrites(&geo) } else { 0 },
             unsettled: Unsettled::default(),
             numbers: Numbers::new(seed),
             logged,
@@ -282,9 +286,19 @@ impl Mount {
     }
 
     pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
+        self.reserve_above(blocks, self.overwrites)
+    }
+
+    /// As [`Mount::reserve`], for new blocks in place of a file's own, which become free. In ordered mode
+    /// some blocks are kept for that, so that a full volume can be overwritten.
+    pub(crate) fn reserve_overwrite(&self, blocks: u64) -> Result<()> {
+        self.reserve_above(blocks, 0)
+    }
+
+    fn reserve_above(&self, blocks: u64, kept: i64) -> Result<()> {
         let want = blocks as i64;
         let before = self.available.fetch_sub(want, Ordering::AcqRel);
-        let floor = self.reserve_floor.blocks() + self.unsettled.blocks();
+        let floor = self.reserve_floor.blocks() + self.unsettled.blocks() + kept;
         if want > 0 && (before < want || before - want < floor) {
             self.available.fetch_add(want, Ordering::AcqRel);
             return Err(Error::NoSpace);
@@ -394,6 +408,11 @@ impl Mount {
     pub(crate) fn shut_down(&self, why: impl Into<Cause>) {
         self.stop.stop(why);
     }
+}
+
+/// A twentieth of the volume, at most 8192 blocks.
+fn kept_for_overwrites(geo: &Geometry) -> i64 {
+    (geo.dblocks / 20).min(8192) as i64
 }
 
 fn aside(geo: &Geometry) -> u64 {

@@ -34,6 +34,8 @@ struct Plan {
     /// First block, and the backing of each block.
     first: u64,
     backing: Vec<Backing>,
+    /// Are all blocks mapped already, and go elsewhere?
+    overwrites: bool,
     /// Old content of blocks that are overwritten in part.
     old: [Option<(u64, Box<[u8]>)>; 2],
 }
@@ -180,7 +182,7 @@ impl Fs {
         let file = known.unwrap_or_else(|| dirty.file_or_new(cell, &inode));
         let first = at >> self.geo.block_log;
         let last = (at + len - 1) >> self.geo.block_log;
-        let backing = self.backing(&inode, first, last)?;
+        let (backing, overwrites) = self.backing(&inode, first, last)?;
         let mut old = [None, None];
         let ends = if first == last { 1 } else { 2 };
         for (old, block) in old.iter_mut().zip([first, last]).take(ends) {
@@ -191,14 +193,15 @@ impl Fs {
                 *old = Some((block, self.old_content(&inode, block)?));
             }
         }
-        Ok(Plan { file, size, first, backing, old })
+        Ok(Plan { file, size, first, backing, overwrites, old })
     }
 
-    /// The backing of each block of a range.
-    fn backing(&self, inode: &InodeState, first: u64, last: u64) -> Result<Vec<Backing>> {
+    /// The backing of each block of a range, and whether all are mapped and written, and move.
+    fn backing(&self, inode: &InodeState, first: u64, last: u64) -> Result<(Vec<Backing>, bool)> {
         let shares = self.moves_overwrites(&inode.core);
         let mut all = Vec::with_capacity((last - first + 1) as usize);
         let mut at = first;
+        let mut overwrites = self.ordered;
         while at <= last {
             let found = bmap::at_or_after(self, inode, Fork::Data, FileBlock(at))?;
             let (end, backing) = match found {
@@ -209,11 +212,12 @@ impl Fs {
                 Some(extent) if shares => (extent.end().0, Backing::Reserved),
                 Some(extent) => (extent.end().0, Backing::Own),
             };
+            overwrites &= found.is_some_and(|e| e.offset.0 <= at && !e.unwritten);
             let end = end.min(last + 1);
             all.resize((end - first) as usize, backing);
             at = end;
         }
-        Ok(all)
+        Ok((all, overwrites))
     }
 
     /// The content of a block that is not dirty. Bytes after the end of the file on disk are zero.
@@ -257,7 +261,11 @@ impl Fs {
             }
         }
         let tree = tree_blocks(pages.changes + changes).saturating_sub(pages.tree);
-        if reserved + tree > 0 && self.reserve(reserved + tree).is_err() {
+        let room = match plan.overwrites {
+            true => self.reserve_overwrite(reserved + tree),
+            false => self.reserve(reserved + tree),
+        };
+        if reserved + tree > 0 && room.is_err() {
             return Taken::NoSpace;
         }
         pages.tree += tree;

@@ -14,7 +14,7 @@ use uxfs_testkit::{RecordDev, Recording, Rng};
 
 use super::options;
 use crate::ops::NewInode;
-use crate::{Fallocate, Fs, OpenOptions, SyncMode, WritebackOptions};
+use crate::{Error, Fallocate, Fs, OpenOptions, SyncMode, WritebackOptions};
 
 const LEN: usize = 96 << 20;
 const WRITERS: usize = 3;
@@ -210,4 +210,32 @@ fn each_writers_writes_survive_in_order() {
             fs.close().unwrap();
         }
     }
+}
+
+/// A volume with no space left takes overwrites of what it has, again and again.
+#[test]
+fn a_full_volume_can_be_overwritten() {
+    let mut mkfs = uxfs_mkfs::Options::default();
+    mkfs.unsupported = true;
+    mkfs.apply('l', "size=16m").unwrap();
+    let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(LEN as u64));
+    let layout = uxfs_mkfs::Layout::new(&mkfs, LEN as u64).unwrap();
+    uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
+    let fs = Fs::open(Arc::clone(&dev), ordered(&mut Rng::new(1))).unwrap();
+    let ino = fs.create(fs.root(), b"all", &NewInode::file(0o644)).unwrap();
+    let full = (0..).find(|n| fs.write_at(ino, n << 18, &[7; 256 << 10]).is_err()).unwrap();
+    assert!(matches!(fs.write_at(ino, full << 18, &[7; 256 << 10]), Err(Error::NoSpace)));
+    let size = full << 18;
+    for round in 0..3_u8 {
+        for at in (0..size).step_by(64 << 10) {
+            fs.write_at(ino, at, &[round; 64 << 10]).unwrap();
+        }
+    }
+    let mut content = vec![0; size as usize];
+    fs.read_at(ino, 0, &mut content).unwrap();
+    assert!(content.iter().all(|byte| *byte == 2));
+    fs.close().unwrap();
+    let fs = Fs::open(dev, OpenOptions::default()).unwrap();
+    fs.read_at(ino, 0, &mut content).unwrap();
+    assert!(content.iter().all(|byte| *byte == 2));
 }
