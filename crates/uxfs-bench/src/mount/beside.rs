@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use uxfs_testkit::Rng;
 
 use super::options::Options;
-use super::promise::Promise;
 use super::subject::{self, KERNEL, MOUNT, Subject};
+use super::unsynced::Unsynced;
 use crate::host::Scratch;
 use crate::settings::alternating;
 use crate::table::{Run, Table};
@@ -32,7 +32,7 @@ const FILES_PER_DIR: u64 = 1000;
 
 pub(super) fn run_all(
     options: &Options,
-    promise: Promise,
+    unsynced: Unsynced,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<[Table; 2]> {
@@ -71,7 +71,7 @@ pub(super) fn run_all(
                 }
                 let (runs, durability) = subject::with(name, options, scratch, |subject| {
                     let runs = Stage::new(seconds, threads).run(Some(subject))?;
-                    Ok((runs, subject.durability(promise.of_steps())))
+                    Ok((runs, subject.durability(unsynced.of_steps())))
                 })?;
                 computed.add(threads, name, durability, runs.0);
                 created.add(threads, name, durability, runs.1);

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use super::options::Options;
-use super::promise::Promise;
 use super::subject::{self, KERNEL, MOUNT, THROUGH};
+use super::unsynced::Unsynced;
 use crate::Result;
 use crate::dbench::Load;
 use crate::host::Scratch;
@@ -16,7 +16,7 @@ const LOAD: &str = "/usr/share/dbench/client.txt";
 
 pub(super) fn run_all(
     options: &Options,
-    promise: Promise,
+    unsynced: Unsynced,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Table> {
@@ -41,7 +41,7 @@ pub(super) fn run_all(
                 let (run, durability) = subject::with(name, options, scratch, |subject| {
                     let load = Load { file: Path::new(LOAD), seconds, clients, dir: subject.dir() };
                     let run = load.run(|| subject.traffic(), || subject.sync())?;
-                    Ok((run, subject.durability(promise.of_steps_with_data())))
+                    Ok((run, subject.durability(unsynced.of_steps_with_data())))
                 })?;
                 table.add(clients, name, durability, run);
             }

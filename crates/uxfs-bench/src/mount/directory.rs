@@ -5,8 +5,8 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::options::Options;
-use super::promise::Promise;
 use super::served::Served;
+use super::unsynced::Unsynced;
 use crate::host::Scratch;
 use crate::{BenchError, Report, Result, Row};
 
@@ -16,7 +16,7 @@ const ACTIONS: [&str; 3] = ["made", "listed", "removed"];
 
 pub(super) fn run_all(
     options: &Options,
-    promise: Promise,
+    unsynced: Unsynced,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Vec<Report>> {
@@ -24,7 +24,7 @@ pub(super) fn run_all(
     let names = counts.map(|count| format!("of {count}"));
     let mut rows: Vec<Vec<Row>> = ACTIONS
         .iter()
-        .map(|_| names.iter().map(|name| Row::new(name, promise.of_metadata())).collect())
+        .map(|_| names.iter().map(|name| Row::new(name, unsynced.of_metadata())).collect())
         .collect();
     for round in 1..=options.rounds {
         say(&format!("a large directory, round {round} of {}", options.rounds));

@@ -5,9 +5,9 @@ use std::path::Path;
 use uxfs_fuse::awake;
 
 use super::options::Options;
-use super::promise::Promise;
 use super::served::Served;
 use super::subject::MOUNT;
+use super::unsynced::Unsynced;
 use crate::fs_mark;
 use crate::host::Scratch;
 use crate::kernel::{Kind, Mounted};
@@ -24,30 +24,30 @@ const KERNEL_AWAKE: &str = "kernel xfs, awake";
 /// Empty files in memory, against the empty server.
 pub(super) fn creates(
     options: &Options,
-    promise: Promise,
+    unsynced: Unsynced,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Table> {
     let threads = options.threads.clone().unwrap_or_else(|| vec![1, 2, 4, 8]);
     let files = options.files.unwrap_or(40_000);
-    measure(options, promise, scratch, (&threads, files, false), say)
+    measure(options, unsynced, scratch, (&threads, files, false), say)
 }
 
 /// Durable files of 4 KiB, against the kernel's XFS.
 pub(super) fn durable(
     options: &Options,
-    promise: Promise,
+    unsynced: Unsynced,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Table> {
     let threads = options.threads.clone().unwrap_or_else(|| vec![1, 8, 16, 32, 64]);
     let files = options.files.unwrap_or(8000);
-    measure(options, promise, scratch, (&threads, files, true), say)
+    measure(options, unsynced, scratch, (&threads, files, true), say)
 }
 
 fn measure(
     options: &Options,
-    promise: Promise,
+    unsynced: Unsynced,
     scratch: &Scratch,
     (threads, files, durable): (&[u32], u32, bool),
     say: &mut dyn FnMut(&str),
@@ -82,17 +82,17 @@ fn measure(
         for round in 1..=options.rounds {
             say(&format!("{pattern}, {threads} threads, round {round} of {}", options.rounds));
             let mark = Mark { threads, files: (files / threads).max(1), durable };
-            let promised = |unsynced| if durable { Durability::Each } else { unsynced };
+            let sure = |unsynced| if durable { Durability::Each } else { unsynced };
             let rows = alternating(round, [MOUNT, EMPTY, EMPTY_AWAKE, KERNEL, KERNEL_AWAKE]);
             let is_awake = |name| name == EMPTY_AWAKE || name == KERNEL_AWAKE;
             for name in rows.into_iter().filter(|name| awake || !is_awake(*name)) {
                 let held = if is_awake(name) { Some(hold()?) } else { None };
                 let (run, durability) = match name {
-                    MOUNT => (mark.ours(options, scratch)?, promised(promise.of_steps())),
+                    MOUNT => (mark.ours(options, scratch)?, sure(unsynced.of_steps())),
                     EMPTY | EMPTY_AWAKE => (mark.empty(options, scratch)?, Durability::Nothing),
                     _ => {
                         let (run, age) = mark.kernel(options, scratch)?;
-                        (run, promised(Durability::Within(age)))
+                        (run, sure(Durability::Within(age)))
                     }
                 };
                 drop(held);

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::path::Path;
 
 use super::options::Options;
-use super::promise::Promise;
 use super::served::Served;
+use super::unsynced::Unsynced;
 use crate::host::Scratch;
 use crate::{BenchError, Report, Result, Row};
 
@@ -17,14 +17,14 @@ const READ: &str = "nothing written";
 
 pub(super) fn run_all(
     options: &Options,
-    promise: Promise,
+    unsynced: Unsynced,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<Vec<Report>> {
     let many = options.files.unwrap_or(FILES).max(10);
     let counts = [many / 10, many];
     let names = counts.map(|count| format!("{count} files"));
-    let costs = [promise.of_metadata(), READ.into()];
+    let costs = [unsynced.of_metadata(), READ.into()];
     let mut rows = costs.map(|cost| names.clone().map(|name| Row::new(name, cost.clone())));
     for round in 1..=options.rounds {
         say(&format!("resident memory, round {round} of {}", options.rounds));

@@ -12,7 +12,6 @@ mod marks;
 mod memory;
 mod options;
 mod programs;
-mod promise;
 mod random;
 mod requests;
 mod served;
@@ -20,13 +19,14 @@ mod streams;
 mod subject;
 mod through;
 mod tree;
+mod unsynced;
 
 pub use empty::serve as serve_empty;
 pub use options::{Options, Part};
 pub use requests::RequestTable;
 pub use through::serve as serve_through;
 
-use promise::Promise;
+use unsynced::Unsynced;
 
 use crate::host::{self, Scratch, is_root};
 use crate::{BenchError, Report, Result, Table};
@@ -56,26 +56,32 @@ impl From<Report> for Outcome {
 /// If a step fails, or without root and its tools.
 pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Vec<Outcome>> {
     check_tools(&options.parts)?;
-    let promise = Promise::new(options)?;
+    let unsynced = Unsynced::new(options)?;
     let scratch = Scratch::new(&options.dir)?;
     let mut outcomes: Vec<Outcome> = Vec::new();
     for part in &options.parts {
         match part {
-            Part::Creates => outcomes.push(marks::creates(options, promise, &scratch, say)?.into()),
-            Part::Durable => outcomes.push(marks::durable(options, promise, &scratch, say)?.into()),
+            Part::Creates => {
+                outcomes.push(marks::creates(options, unsynced, &scratch, say)?.into())
+            }
+            Part::Durable => {
+                outcomes.push(marks::durable(options, unsynced, &scratch, say)?.into())
+            }
             Part::Streams => add(&mut outcomes, streams::run_all(options, &scratch, say)?),
             Part::Random => add(&mut outcomes, random::run_all(options, &scratch, say)?),
             Part::Programs => {
-                let (reports, requests) = programs::run_all(options, promise, &scratch, say)?;
+                let (reports, requests) = programs::run_all(options, unsynced, &scratch, say)?;
                 add(&mut outcomes, reports);
                 outcomes.push(Outcome::Requests(requests));
             }
-            Part::Dbench => outcomes.push(dbench::run_all(options, promise, &scratch, say)?.into()),
-            Part::Beside => add(&mut outcomes, beside::run_all(options, promise, &scratch, say)?),
-            Part::Directory => {
-                add(&mut outcomes, directory::run_all(options, promise, &scratch, say)?)
+            Part::Dbench => {
+                outcomes.push(dbench::run_all(options, unsynced, &scratch, say)?.into())
             }
-            Part::Memory => add(&mut outcomes, memory::run_all(options, promise, &scratch, say)?),
+            Part::Beside => add(&mut outcomes, beside::run_all(options, unsynced, &scratch, say)?),
+            Part::Directory => {
+                add(&mut outcomes, directory::run_all(options, unsynced, &scratch, say)?)
+            }
+            Part::Memory => add(&mut outcomes, memory::run_all(options, unsynced, &scratch, say)?),
         }
     }
     Ok(outcomes)

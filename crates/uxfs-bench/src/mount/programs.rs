@@ -9,10 +9,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::options::Options;
-use super::promise::Promise;
 use super::requests::{RequestTable, Requests};
 use super::subject::{self, KERNEL, MOUNT, Subject};
 use super::tree::Tree;
+use super::unsynced::Unsynced;
 use crate::host::{Scratch, timed};
 use crate::settings::alternating;
 use crate::{BenchError, Report, Result, Row};
@@ -84,14 +84,14 @@ struct Took {
 
 pub(super) fn run_all(
     options: &Options,
-    promise: Promise,
+    unsynced: Unsynced,
     scratch: &Scratch,
     say: &mut dyn FnMut(&str),
 ) -> Result<(Vec<Report>, RequestTable)> {
     say("a tree for tar, find, git and rm");
     let tree = Tree::new(options.tree.as_deref(), scratch)?;
     let mut reports: Vec<(Step, [Report; 2])> =
-        STEPS.into_iter().map(|step| (step, new_reports(step, &tree, options, promise))).collect();
+        STEPS.into_iter().map(|step| (step, new_reports(step, &tree, options, unsynced))).collect();
     let title = format!("requests of the programs to the mount, -o {}", options.options);
     let notes = vec!["the kernel's XFS has no server: it asks none of them".into()];
     let mut requests = RequestTable::new(title, notes);
@@ -116,9 +116,9 @@ pub(super) fn run_all(
 }
 
 /// The report of a step, and that of the step with a sync.
-fn new_reports(step: Step, tree: &Tree, options: &Options, promise: Promise) -> [Report; 2] {
-    let unsynced = match step.writes() {
-        true => [promise.of_files(), KERNEL_UNSYNCED.into()],
+fn new_reports(step: Step, tree: &Tree, options: &Options, unsynced: Unsynced) -> [Report; 2] {
+    let alone = match step.writes() {
+        true => [unsynced.of_files(), KERNEL_UNSYNCED.into()],
         false => [READ; 2].map(String::from),
     };
     let report = |sync: &str, costs: [String; 2]| Report {
@@ -128,7 +128,7 @@ fn new_reports(step: Step, tree: &Tree, options: &Options, promise: Promise) -> 
         base: KERNEL.into(),
         notes: Vec::new(),
     };
-    [report("", unsynced), report(", and a sync", [promise.words(STABLE.into()), STABLE.into()])]
+    [report("", alone), report(", and a sync", [unsynced.words(STABLE.into()), STABLE.into()])]
 }
 
 /// Runs all steps.

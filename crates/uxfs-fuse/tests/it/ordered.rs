@@ -76,7 +76,7 @@ fn a_killed_server_loses_the_end_and_nothing_in_part() {
         let counter = File::create(root.join("counter")).unwrap();
         let step = |n: u64| {
             std::fs::write(root.join(format!("s{n}")), n.to_string()).unwrap();
-            counter.write_all_at(&n.to_ne_bytes().repeat(2000), 0).unwrap();
+            counter.write_all_at(&n.to_le_bytes().repeat(2000), 0).unwrap();
         };
         (0..50).for_each(step);
         make_durable(round, &root, round);
@@ -91,7 +91,7 @@ fn a_killed_server_loses_the_end_and_nothing_in_part() {
         let counted = std::fs::read(root.join("counter")).unwrap();
         let (words, rest) = counted.as_chunks::<8>();
         assert!(rest.is_empty() && words.iter().all(|word| *word == words[0]), "round {round}");
-        let last = u64::from_ne_bytes(words[0]);
+        let last = u64::from_le_bytes(words[0]);
         assert!((49..200).contains(&last), "round {round}: {last}");
         // A step's file comes first.
         for n in 0..200 {

@@ -69,6 +69,7 @@ impl Sim {
             fsync,
             elide_covered: rng.below(4) > 0,
             elide_clean: rng.below(4) > 0,
+            epochs: false,
         };
         Self {
             rng,
@@ -404,4 +405,40 @@ fn age_and_size_limits_cut_the_checkpoint() {
     pipe.written(Time(1_000_000_001), Ok(()));
     assert_eq!(pipe.next_action(), Some(Action::Durable(seq)));
     assert_eq!(pipe.next_action(), Some(Action::Cut(next)));
+}
+
+/// With epochs, size, age, and waiters make an epoch due, and only its owner cuts it. It may cut a second
+/// one while the first is being written.
+#[test]
+fn epochs_are_cut_by_their_owner_only() {
+    let options = Options { epochs: true, size_max: 100, ..Options::default() };
+    let mut pipe: Pipeline<u32> = Pipeline::new(options);
+    let now = Time(0);
+    assert_eq!(pipe.cut_epoch(now), None, "nothing changed");
+    let first = pipe.commit(now, 500);
+    pipe.force(now, Need { seq: first, data: Generation(0) }, Some(7), 1);
+    pipe.tick(Time(3_600_000_000_000));
+    assert_eq!(pipe.next_action(), None);
+    assert!(pipe.is_epoch_due(now));
+    pipe.data();
+    assert_eq!(pipe.cut_epoch(now), Some(first));
+    assert_eq!(pipe.next_action(), Some(Action::Cut(first)));
+    pipe.cut(now, 1);
+    assert!(!pipe.is_epoch_due(now) && pipe.has_room_for_cut());
+    let second = pipe.commit(now, 1);
+    pipe.data();
+    assert_eq!(pipe.cut_epoch(now), Some(second));
+    assert!(!pipe.has_room_for_cut());
+    let mut durable = Vec::new();
+    let mut woken = Vec::new();
+    while let Some(action) = pipe.next_action() {
+        match action {
+            Action::Cut(_) => pipe.cut(now, 1),
+            Action::Flush(id) => pipe.flushed(now, id, Ok(())),
+            Action::Write { .. } => pipe.written(now, Ok(())),
+            Action::Durable(seq) => durable.push(seq),
+            Action::Wake(waiter, result) => woken.push((waiter, result.is_ok())),
+        }
+    }
+    assert_eq!((durable, woken), (vec![first, second], vec![(1, true)]));
 }

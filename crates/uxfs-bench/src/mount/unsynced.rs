@@ -1,4 +1,4 @@
-//! What the mount's options promise about changes that no program has synced.
+//! What the mount's options say about changes that no program has synced.
 
 use core::fmt;
 use std::time::Duration;
@@ -18,7 +18,7 @@ enum Age {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Promise {
+pub(super) struct Unsynced {
     /// Longest time of a logged change, in seconds.
     commit: u32,
     metadata: Age,
@@ -27,7 +27,7 @@ pub(super) struct Promise {
     flushes: bool,
 }
 
-impl Promise {
+impl Unsynced {
     /// That of the mount.
     ///
     /// # Errors
@@ -39,6 +39,10 @@ impl Promise {
     fn parse(words: &str) -> Result<Self> {
         let options = uxfs_fuse::Options::parse(words)
             .map_err(|why| BenchError::new("options of the mount", why))?;
+        if options.mode.is_ordered() {
+            let why = "sync=ordered: the rows of this benchmark say that fsync means the disk";
+            return Err(BenchError::new("options of the mount", why));
+        }
         let commit = seconds(options.journal.pipeline.age_max);
         let data = match options.writeback {
             _ if options.sync => Age::Zero,
@@ -72,9 +76,9 @@ impl Promise {
         })
     }
 
-    /// What is promised, unless the mount does not flush.
-    pub(super) fn words(self, promised: String) -> String {
-        if self.flushes { promised } else { format!("{promised}; nothing is flushed") }
+    /// What is sure, unless the mount does not flush.
+    pub(super) fn words(self, sure: String) -> String {
+        if self.flushes { sure } else { format!("{sure}; nothing is flushed") }
     }
 
     /// The durability of steps without data, whose log is counted.
@@ -138,15 +142,16 @@ mod tests {
                 "on stable storage; nothing is flushed",
             ),
         ] {
-            let promise = Promise::parse(options).unwrap();
-            let words = (promise.of_files(), promise.of_metadata());
+            let unsynced = Unsynced::parse(options).unwrap();
+            let words = (unsynced.of_files(), unsynced.of_metadata());
             assert_eq!(words, (files.to_owned(), metadata.to_owned()), "{options}");
         }
         let steps =
-            |options| Promise::parse(options).map(|it| (it.of_steps(), it.of_steps_with_data()));
+            |options| Unsynced::parse(options).map(|it| (it.of_steps(), it.of_steps_with_data()));
         assert_eq!(steps("commit=5").unwrap(), (Durability::Within(5), Durability::Within(5)));
         assert_eq!(steps("wsync").unwrap(), (Durability::Each, Durability::Within(1)));
         assert_eq!(steps("sync").unwrap(), (Durability::Each, Durability::Each));
+        assert!(steps("sync=ordered").unwrap_err().to_string().contains("sync=ordered"));
         assert!(steps("nosuch").unwrap_err().to_string().contains("nosuch"));
     }
 }
