@@ -23,7 +23,7 @@ use uxfs_testkit::{FaultDev, Op, Rule};
 use crate::cut::{Cut, Event, RecordDev, Recording, rng};
 use crate::history::{self, History};
 use crate::rules::RuledDev;
-use crate::workload::Workload;
+use crate::workload::{DataMode, Workload};
 
 const VOLUME: u64 = 48 << 20;
 const STEPS: usize = 50;
@@ -86,7 +86,7 @@ impl Run {
             Err(error) => return (Err(error), None, History::default()),
         };
         let mut rng = rng(seed);
-        let (done, history) = match Workload::new(&fs, &self.record, &mut rng, false) {
+        let (done, history) = match Workload::new(&fs, &self.record, &mut rng, DataMode::AtOnce) {
             Ok(mut workload) => (workload.run(STEPS), workload.history),
             Err(error) => (Err(error), History::default()),
         };

@@ -115,7 +115,8 @@ impl<V: Volume> Journal<V> {
             false => options.pipeline.size_max,
         };
         let size_max = wanted.min(geometry.length / 8);
-        let pipeline = Pipeline::new(Options { size_max, ..options.pipeline });
+        let epochs = options.pipeline.epochs && !planted(Fault::CutByItself);
+        let pipeline = Pipeline::new(Options { size_max, epochs, ..options.pipeline });
         let iclog = immediate.then(|| Iclog::new(geometry, Vec::new()));
         let space = LogSpace::new(geometry.length, geometry.position(place.head));
         Self {

@@ -29,8 +29,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use uxfs_disk::fault::{Fault, planted};
-
 use crate::group_commit::{GroupCommit, Round};
 use crate::policy::{Decision, FsyncPolicy};
 use uxfs_sync::Time;
@@ -497,7 +495,7 @@ impl<W> Pipeline<W> {
     /// Cuts the open checkpoint, whose items the caller takes at once. Returns its number, or `None` if
     /// it is empty. The caller has made sure of [`Pipeline::has_room_for_cut`].
     pub fn cut_epoch(&mut self, now: Time) -> Option<Seq> {
-        debug_assert!(self.options.epochs && self.has_room_for_cut());
+        debug_assert!(self.has_room_for_cut());
         self.since?;
         if self.failed.is_some() {
             return None;
@@ -511,7 +509,7 @@ impl<W> Pipeline<W> {
     }
 
     fn must_cut(&self, now: Time) -> bool {
-        (!self.options.epochs || planted(Fault::CutByItself)) && self.is_cut_due(now)
+        !self.options.epochs && self.is_cut_due(now)
     }
 
     fn is_cut_due(&self, now: Time) -> bool {

@@ -72,6 +72,32 @@ impl VolumeOptions {
         self
     }
 
+    /// Syncs do not wait, and after a crash the whole volume, file contents included, is that of one
+    /// earlier moment, at most `loss` old. Needs [`Self::background`] for that bound; without it the volume
+    /// is as old as the last [`super::Volume::durable`].
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("disk.img");
+    /// # uxfs::Volume::create(&image, 512 << 20)?.close()?;
+    /// let options = uxfs::VolumeOptions::new().ordered(Duration::from_secs(5)).background(true);
+    /// let volume = uxfs::Volume::open_with(&image, &options)?;
+    /// volume.write("/account-a", b"90")?;
+    /// volume.write("/account-b", b"110")?;
+    /// // No crash leaves the second write without the first. This waits for the disk:
+    /// volume.wait(volume.durable()?)?;
+    /// volume.close()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn ordered(mut self, loss: std::time::Duration) -> Self {
+        self.engine.sync = uxfs_core::SyncMode::Ordered { loss };
+        self
+    }
+
     /// Starts a thread that makes changes durable some seconds after they were made, as the kernel
     /// does. Without it changes become durable by a sync, a wait for a ticket, or closing. Ignored
     /// on a volume that is open for reading only.

@@ -228,6 +228,23 @@ impl Volume {
         self.on_image("ticket", |fs| Ok(fs.begin_sync()?))
     }
 
+    /// A ticket for the order of all changes so far: no later change survives a crash that they do not
+    /// survive. It is met at once on a volume in ordered mode ([`VolumeOptions::ordered`]).
+    ///
+    /// # Errors
+    /// As [`Self::ticket`].
+    pub fn order(&self) -> Result<Ticket> {
+        self.on_image("order", |fs| Ok(fs.order()?))
+    }
+
+    /// A ticket for the durability of all changes so far, also in ordered mode.
+    ///
+    /// # Errors
+    /// As [`Self::ticket`].
+    pub fn durable(&self) -> Result<Ticket> {
+        self.on_image("durable", |fs| Ok(fs.durable()?))
+    }
+
     /// Is everything up to the ticket on stable storage?
     ///
     /// # Errors
