@@ -82,6 +82,19 @@ impl File {
         self.pages.lock()
     }
 
+    /// As [`File::hold`], while an epoch keeps everything else out; `None` if nothing is dirty and another
+    /// thread has the right. A thread that has it while data is dirty is about to discard the data, and
+    /// waits for nothing.
+    pub(super) fn hold_in_epoch(&self) -> Option<WritebackBlock> {
+        loop {
+            let hold = self.try_hold();
+            if hold.is_some() || !self.is_dirty() {
+                return hold;
+            }
+            sync::yield_now();
+        }
+    }
+
     /// Has it data in memory only?
     pub(crate) fn is_dirty(&self) -> bool {
         !self.pages().map.is_empty()

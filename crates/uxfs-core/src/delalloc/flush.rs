@@ -181,12 +181,12 @@ impl Fs {
                 && total + bytes < most
                 && let Some(file) = rest.peek()
             {
-                let hold = if how.wait { Some(file.hold()) } else { file.try_hold() };
-                let times_alone = || how.epoch && file.pages().map.is_empty();
-                if hold.is_none() && !times_alone() {
-                    if how.epoch {
-                        return Err(Error::Invalid("a file with dirty data is kept from an epoch"));
-                    }
+                let hold = match how {
+                    How { epoch: true, .. } => file.hold_in_epoch(),
+                    How { wait: true, .. } => Some(file.hold()),
+                    How { .. } => file.try_hold(),
+                };
+                if hold.is_none() && !how.epoch {
                     rest.next();
                     continue;
                 }
@@ -207,7 +207,12 @@ impl Fs {
                 journal.cut_epoch();
             }
             for batch in batches {
+                let file = Arc::clone(&batch.file);
                 if let Err(error) = self.complete(dirty, batch, how) {
+                    if self.ordered && uxfs_sync::read(&file.cell).core.mode == 0 {
+                        // It was deleted meanwhile.
+                        continue;
+                    }
                     full |= self.note_stuck(Stuck::Data, &error);
                     first_error.get_or_insert(error);
                 }

@@ -153,6 +153,9 @@ impl Fs {
         let turn = dirty.order.lock().next;
         let due = dirty.policy.lock().tick(now, turn, dirty.memory.used());
         let old = dirty.oldest(due.below, FILES);
+        if self.ordered && !old.is_empty() {
+            return self.cut_epoch().map(|_| ());
+        }
         let mut done = self.write_back(dirty, &old, How::OTHERS, u64::MAX);
         let used = dirty.memory.used();
         let over = used.saturating_sub(dirty.options.dirty_background_bytes).min(due.bytes);
