@@ -14,6 +14,7 @@ mod engine;
 mod faults;
 mod guests;
 mod kill;
+mod ordered;
 mod posix;
 mod power;
 mod programs;
