@@ -6,7 +6,7 @@
 //! failure leaves the disk.
 
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -175,14 +175,8 @@ impl Run {
     }
 }
 
-/// Keeps the disk of a failure.
-fn kept(cut: &Cut, seed: u64, number: u64) -> PathBuf {
-    let path = std::env::temp_dir().join(format!("uxfs-ordered-{seed}-{number}.img"));
-    save(&cut.disk, &path);
-    path
-}
-
-fn cuts(programs: Programs) {
+/// The first state that is wrong, if any, and its disk before the recovery.
+fn first_wrong(programs: Programs, sync: &str, cuts: u64) -> Option<(String, MemDev)> {
     let first = setting("UXFS_SEED", 1);
     let (mut states, mut oldest, mut events) = (0, Duration::ZERO, 0);
     for seed in first..first + setting("UXFS_ROUNDS", 1) {
@@ -191,29 +185,38 @@ fn cuts(programs: Programs) {
         let dirty = ["64m", "1m", "256k"][rng.index(3)];
         let log = ["32k", "256k"][rng.index(2)];
         let way = transport(seed);
-        let options = format!(
-            "sync=ordered,loss={},dirty_bytes={dirty},logbsize={log},{way}",
-            LOSS.as_secs()
-        );
+        let options = format!("{sync},dirty_bytes={dirty},logbsize={log},{way}");
         let run = recorded(programs, &options, seed);
         events += run.recording.len();
-        for number in 0..setting("UXFS_CUTS", 12) {
+        for number in 0..cuts {
             let at = run.recording.choose(&mut rng);
             let cut = Cut::of(&run.recording, at, &mut rng);
             match run.judge(&cut, &Arc::new(cut.disk.clone())) {
                 Ok(age) => oldest = oldest.max(age),
-                Err(wrong) => panic!(
-                    "UXFS_SEED={seed} {programs:?} {options}: cut {number}, before event {at} of {}: \
-                     {wrong}\n\
-                     the disk before the recovery: {}",
-                    run.recording.len(),
-                    kept(&cut, seed, number).display()
-                ),
+                Err(wrong) => {
+                    let wrong = format!(
+                        "UXFS_SEED={seed} {programs:?} {options}: cut {number}, before event {at} \
+                         of {}: {wrong}",
+                        run.recording.len()
+                    );
+                    return Some((wrong, cut.disk));
+                }
             }
             states += 1;
         }
     }
     println!("{programs:?}: {states} states of {events} events; the oldest lacked {oldest:?}");
+    None
+}
+
+fn cuts(programs: Programs) {
+    let sync = format!("sync=ordered,loss={}", LOSS.as_secs());
+    if let Some((wrong, disk)) = first_wrong(programs, &sync, setting("UXFS_CUTS", 12)) {
+        let name = format!("uxfs-ordered-{}.img", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        save(&disk, &path);
+        panic!("{wrong}\nthe disk before the recovery: {}", path.display());
+    }
 }
 
 #[test]
@@ -224,4 +227,13 @@ fn sqlite_with_its_fsyncs_comes_back_whole() {
 #[test]
 fn sqlite_that_never_syncs_comes_back_whole() {
     cuts([["wal", "off"], ["persist", "off"]]);
+}
+
+/// Tests the check itself: where nobody asks for an order, there is none.
+#[test]
+fn without_order_a_mixture_is_found() {
+    let wrong = first_wrong([["wal", "off"], ["persist", "off"]], "sync=durable", 40);
+    let wrong = wrong.map(|(wrong, _)| wrong);
+    println!("{wrong:?}");
+    assert!(wrong.is_some_and(|wrong| wrong.contains("program")), "no state was a mixture");
 }
