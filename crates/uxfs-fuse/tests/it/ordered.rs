@@ -5,6 +5,7 @@
 //! seed. What the programs do follows from the seed, the moments of the server's writes do not: a
 //! failure leaves the disk.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -18,7 +19,7 @@ use uxfs_check::{CheckOptions, check};
 use uxfs_crash::{Cut, Mark, RecordDev, Recording, rng};
 
 use crate::power::{SECTOR, end, made, mounted, save, setting};
-use crate::rig::transport;
+use crate::rig::{run, transport};
 
 /// What a crash may cost. A busy machine may need this many times as long.
 const LOSS: Duration = Duration::from_secs(1);
@@ -236,4 +237,67 @@ fn without_order_a_mixture_is_found() {
     let wrong = wrong.map(|(wrong, _)| wrong);
     println!("{wrong:?}");
     assert!(wrong.is_some_and(|wrong| wrong.contains("program")), "no state was a mixture");
+}
+
+/// Not a test unless `UXFS_PROGRAM` names a program. It runs as `PROGRAM do DIRECTORY` on the volume and prints
+/// `durable N` for what the volume acknowledged. `PROGRAM check DIRECTORY N` judges what a cut left.
+/// `tools/ordered-postgres` is one.
+#[test]
+fn a_program_of_ones_own_comes_back_whole() {
+    let Some(program) = std::env::var_os("UXFS_PROGRAM") else { return };
+    let program = |what: &str, dir: &Path| {
+        let mut command = Command::new(&program);
+        command.arg(what).arg(dir);
+        command
+    };
+    let new_dir = || {
+        let dir = tempfile::tempdir().unwrap();
+        run("chmod", &[OsStr::new("755"), dir.path().as_os_str()]);
+        dir
+    };
+    let options = &format!("sync=ordered,loss={},allow_other", LOSS.as_secs());
+    let (before, dir) = (made(), new_dir());
+    let dev = Arc::new(RecordDev::new(before.clone()).in_pieces());
+    let volume = mounted(Arc::clone(&dev) as Arc<dyn BlockDev>, dir.path(), options);
+    let mut child = program("do", dir.path()).stdout(Stdio::piped()).spawn().unwrap();
+    let mut durable = Vec::new();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok) {
+        durable.push(line.strip_prefix("durable ").unwrap().to_owned());
+        dev.mark(Mark::Durable(durable.len()));
+    }
+    assert!(child.wait().unwrap().success());
+    end(volume);
+    let recording = Recording::new(before, dev.take(), SECTOR);
+    let seed = setting("UXFS_SEED", 1);
+    let mut rng = rng(seed);
+    for number in 0..setting("UXFS_CUTS", 12) {
+        // Before the first, there is nothing to judge.
+        let (at, cut) = loop {
+            let at = recording.choose(&mut rng);
+            let cut = Cut::of(&recording, at, &mut rng);
+            if cut.durable > 0 {
+                break (at, cut);
+            }
+        };
+        let sure = &durable[cut.durable - 1];
+        let (dir, disk) = (new_dir(), Arc::new(cut.disk.clone()));
+        let volume = mounted(Arc::clone(&disk) as Arc<dyn BlockDev>, dir.path(), options);
+        let judged = program("check", dir.path()).arg(sure).status().unwrap();
+        end(volume);
+        let report = check(&*disk, &CheckOptions::default(), &|_| {}).unwrap();
+        println!(
+            "cut {number}, before event {at} of {}, {sure} durable: {judged}",
+            recording.len()
+        );
+        if !judged.success() || !report.is_clean() {
+            let path =
+                std::env::temp_dir().join(format!("uxfs-ordered-{}.img", std::process::id()));
+            save(&cut.disk, &path);
+            panic!(
+                "UXFS_SEED={seed} {:?}\nthe disk before the recovery: {}",
+                report.findings,
+                path.display()
+            );
+        }
+    }
 }
