@@ -26,6 +26,7 @@ mod listings;
 mod mount_ends;
 mod mounts;
 mod names;
+mod ordered;
 mod population;
 mod readme;
 mod refusals;

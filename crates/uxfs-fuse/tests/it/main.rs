@@ -15,6 +15,7 @@ mod faults;
 mod guests;
 mod kill;
 mod ordered;
+mod ordered_calls;
 mod posix;
 mod power;
 mod programs;

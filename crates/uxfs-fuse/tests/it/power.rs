@@ -14,13 +14,13 @@ use crate::clients::{Client, KINDS, check};
 use crate::rig::{Image, transport};
 
 const SIZE: u64 = 256 << 20;
-const SECTOR: usize = 512;
+pub(crate) const SECTOR: usize = 512;
 
-fn setting(name: &str, default: u64) -> u64 {
+pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-fn made() -> MemDev {
+pub(crate) fn made() -> MemDev {
     let mut options = mkfs::Options::default();
     options.unsupported = true;
     let layout = mkfs::Layout::new(&options, SIZE).unwrap();
@@ -29,13 +29,13 @@ fn made() -> MemDev {
     disk
 }
 
-fn mounted(dev: Arc<dyn BlockDev>, dir: &Path, options: &str) -> Mounted {
+pub(crate) fn mounted(dev: Arc<dyn BlockDev>, dir: &Path, options: &str) -> Mounted {
     let options = Options::parse(options).unwrap();
     let fs = Fs::open(dev, options.open_options()).unwrap();
     mount(fs, Path::new("recorded"), dir, &options).unwrap()
 }
 
-fn end(mounted: Mounted) {
+pub(crate) fn end(mounted: Mounted) {
     mounted.ender().end().unwrap();
     assert_eq!(mounted.wait().unwrap(), None);
 }
@@ -97,13 +97,18 @@ impl Run {
 /// Asserts that the check and `xfs_repair` find the volume sound.
 fn judge(disk: &MemDev) {
     let image = Image::new(SIZE.max(300 << 20), &[]);
-    let file = std::fs::File::create(image.path()).unwrap();
+    save(disk, &image.path());
+    image.judge();
+}
+
+/// Writes the disk to a file.
+pub(crate) fn save(disk: &MemDev, path: &Path) {
+    let file = std::fs::File::create(path).unwrap();
     file.set_len(SIZE).unwrap();
     disk.for_written(|offset, bytes| {
         std::os::unix::fs::FileExt::write_all_at(&file, bytes, offset)
     })
     .unwrap();
-    image.judge();
 }
 
 fn cuts(options: &str, fua: bool, seed: u64) {
