@@ -84,7 +84,7 @@ impl Scope {
                 fs.begin_fsync(ino, kind, &mut fs.error_cursor(ino))
             }
             Self::Volume => volume.begin_sync(fs),
-            Self::Durable => fs.durable(),
+            Self::Durable => volume.begin_durable(fs),
         }
     }
 }

@@ -255,7 +255,15 @@ impl Volume {
     /// Starts a sync of the whole volume, and keeps its error, because the kernel forwards only a
     /// number.
     pub(crate) fn begin_sync(&self, fs: &Fs) -> uxfs::Result<Ticket> {
-        let begun = fs.begin_sync();
+        self.note_sync(fs, fs.begin_sync())
+    }
+
+    /// The same for the durability of everything, also in ordered mode.
+    pub(crate) fn begin_durable(&self, fs: &Fs) -> uxfs::Result<Ticket> {
+        self.note_sync(fs, fs.durable())
+    }
+
+    fn note_sync(&self, fs: &Fs, begun: uxfs::Result<Ticket>) -> uxfs::Result<Ticket> {
         *self.sync_error.lock() = begun.as_ref().err().map(ToString::to_string);
         self.report_state(fs);
         begun
