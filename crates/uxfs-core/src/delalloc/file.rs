@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use parking_lot::RawMutex;
 use parking_lot::lock_api::ArcMutexGuard;
@@ -21,6 +22,11 @@ use uxfs_sync::{self as sync, Mutex, MutexGuard, Rank};
 
 use super::page::{Backing, Content, Memory, Page};
 use crate::inode::InodeRef;
+
+/// Attempts of [`File::hold_in_epoch`]: some at once, the others after a pause each; five seconds in all.
+const YIELDS: u32 = 1000;
+const ATTEMPTS: u32 = YIELDS + 5000;
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// A file with dirty data.
 pub(crate) struct File {
@@ -82,16 +88,21 @@ impl File {
         self.pages.lock()
     }
 
-    /// As [`File::hold`], while an epoch keeps everything else out; `None` if nothing is dirty and another
-    /// thread has the right. A thread that has it while data is dirty is about to discard the data, and
-    /// waits for nothing.
+    /// As [`File::hold`], while an epoch keeps everything else out; `None` if another thread has the right.
+    /// A thread that has it while data is dirty is about to discard the data, and waits for nothing; it
+    /// gets some time.
     pub(super) fn hold_in_epoch(&self) -> Option<WritebackBlock> {
+        let mut attempts = 0;
         loop {
             let hold = self.try_hold();
-            if hold.is_some() || !self.is_dirty() {
+            if hold.is_some() || !self.is_dirty() || attempts == ATTEMPTS {
                 return hold;
             }
-            sync::yield_now();
+            attempts += 1;
+            match attempts {
+                ..YIELDS => sync::yield_now(),
+                _ => sync::pause(PAUSE),
+            }
         }
     }
 

@@ -186,6 +186,9 @@ impl Fs {
                     How { wait: true, .. } => Some(file.hold()),
                     How { .. } => file.try_hold(),
                 };
+                if hold.is_none() && how.epoch && file.is_dirty() {
+                    return Err(Error::Invalid("a file with dirty data is kept from an epoch"));
+                }
                 if hold.is_none() && !how.epoch {
                     rest.next();
                     continue;
