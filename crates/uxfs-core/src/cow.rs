@@ -4,6 +4,7 @@
 //!    that is mapped and written.
 //! 2. The content is in the new blocks before the transaction that maps them commits.
 
+use smallvec::SmallVec;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Flags, Flags2, Fork, InodeCore};
 use uxfs_format::{Check, Extent, FsBlock, Geometry};
@@ -68,7 +69,7 @@ impl Engine {
         if extent.unwritten {
             return Ok(mine);
         }
-        if self.ordered && !planted(Fault::OverwrittenInPlace) {
+        if self.moves_all() {
             return self.move_blocks(tx, slot, extent, extent, goal);
         }
         if !tx.inode(slot).core.flags2.contains(Flags2::REFLINK) {
@@ -88,8 +89,8 @@ impl Engine {
         self.move_blocks(tx, slot, extent, old, goal)
     }
 
-    /// Replaces the blocks of `old`, which includes the first block of `extent`. Copies the content of
-    /// those before the place that it returns.
+    /// Replaces the blocks of `old`, which includes the first block of `extent`. Copies their content, but
+    /// for the place that it returns, which the caller fills.
     fn move_blocks(
         &self,
         tx: &mut Tx<'_>,
@@ -98,12 +99,9 @@ impl Engine {
         old: Extent,
         goal: Goal,
     ) -> Result<Place> {
-        bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
         let (mut place, mut at) = (None, 0);
-        while at < old.len {
-            let (offset, left) = (old.offset.plus(at), old.len - at);
-            let new = bmap::alloc_some(tx, slot, Fork::Data, offset, left, false, goal)?;
-            let part = Extent { offset, start: old.start.plus(at), len: new.len, unwritten: false };
+        for new in self.remap(tx, slot, &old, goal)? {
+            let part = Extent { start: old.start.plus(at), ..new };
             at += new.len;
             if place.is_none() && new.end() > extent.offset {
                 place = Some(Place { extent: new, fresh: true, old: Some(part) });
@@ -116,10 +114,33 @@ impl Engine {
         })
     }
 
-    /// Do overwrites of a file's blocks go to other blocks? In ordered mode all do: an earlier epoch may
-    /// still show the old ones.
+    /// Maps newly allocated blocks in place of those of an extent. They hold no content yet.
+    pub(crate) fn remap(
+        &self,
+        tx: &mut Tx<'_>,
+        slot: InodeSlot,
+        old: &Extent,
+        goal: Goal,
+    ) -> Result<SmallVec<[Extent; 2]>> {
+        bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
+        let (mut all, mut at) = (SmallVec::new(), 0);
+        while at < old.len {
+            let (offset, left) = (old.offset.plus(at), old.len - at);
+            let new = bmap::alloc_some(tx, slot, Fork::Data, offset, left, false, goal)?;
+            at += new.len;
+            all.push(new);
+        }
+        Ok(all)
+    }
+
+    /// Does every overwrite go to other blocks? In ordered mode an earlier epoch may show the old ones.
+    fn moves_all(&self) -> bool {
+        self.ordered && !planted(Fault::OverwrittenInPlace)
+    }
+
+    /// Can overwrites of a file's blocks go to other blocks?
     pub(crate) fn moves_overwrites(&self, core: &InodeCore) -> bool {
-        self.ordered && !planted(Fault::OverwrittenInPlace) || core.flags2.contains(Flags2::REFLINK)
+        self.moves_all() || core.flags2.contains(Flags2::REFLINK)
     }
 
     /// Extends `part` to multiples of `unit` blocks of the file, as far as the blocks are mapped

@@ -13,14 +13,14 @@
 //! 3. Nothing that holds `freeze` waits for an epoch. Inside it, log space comes from AIL pushes alone; the
 //!    open checkpoint is cut before it can fill the log ([`uxfs_journal::Journal::cut_epoch`]).
 //! 4. One thread writes back at a time, and it is the one that may cut an epoch. So no write-back that waits
-//!    for log space keeps an epoch from being cut. Whoever keeps a file from write-back has written its data
-//!    back before.
+//!    for log space delays an epoch. A thread that blocks the write-back of a file has written the file's
+//!    data back first.
 //! 5. Write-back before the cut lets other threads go on. What they write meanwhile is written with `freeze`
 //!    held exclusively. A page that is written again then has its block already: no epoch shows it yet.
 //! 6. Reservations do not count on blocks that are busy ([`crate::unsettled`]), so write-back in an epoch
 //!    finds the space that its writers reserved.
 //!
-//! Called by writers, by the log worker, and by whoever waits for durability.
+//! Called by writers, by the log worker, and by threads that wait for durability.
 
 use std::sync::atomic::Ordering;
 
@@ -87,7 +87,8 @@ impl Fs {
     /// Cuts an epoch, unless nothing changed. Returns the ticket of the last one.
     ///
     /// # Errors
-    /// Of writing data, which is tried again later if the host is full, and stops the volume otherwise.
+    /// [`Error::Shutdown`]: data that cannot be written stops the volume, on a full host after
+    /// [`uxfs_journal::JournalOptions::host_full_timeout`].
     pub(crate) fn cut_epoch(&self) -> Result<Ticket> {
         let (Some(journal), Some(dirty)) = (&self.journal, &self.delalloc) else {
             return Ok(Ticket::default());
@@ -96,20 +97,18 @@ impl Fs {
             let _one = self.epochs.lock();
             journal.await_room_for_cut(self)?;
             self.unsettled.settle(journal.durable());
+            let before = journal.open_bytes();
             if self.options.ahead {
                 let ahead = self.write_back_ahead(dirty);
                 ahead.map_err(|error| self.stop_after(journal, error))?;
             }
             let _alone = self.freeze.write();
             let begun = uxfs_sync::now();
-            let cut = if planted(Fault::EpochWithoutData) {
-                let seq = journal.cut_epoch();
-                self.write_back_frozen(journal, dirty)?;
-                seq
-            } else {
-                self.write_back_frozen(journal, dirty)?;
-                journal.cut_epoch()
-            };
+            let early = planted(Fault::EpochWithoutData).then(|| journal.cut_epoch());
+            let written = self.write_back_epoch(dirty);
+            self.measure_runs(dirty, journal.open_bytes().saturating_sub(before));
+            written.map_err(|error| self.stop_after(journal, error))?;
+            let cut = early.unwrap_or_else(|| journal.cut_epoch());
             self.counts.freeze_time.add(uxfs_sync::since(begun));
             self.counts.epochs.one();
             cut
@@ -127,19 +126,15 @@ impl Fs {
         if self.ordered { self.cut_epoch().map(|_| ()) } else { Ok(()) }
     }
 
-    /// Writes all dirty data while everything else is kept out.
-    fn write_back_frozen(&self, journal: &Journal, dirty: &Delalloc) -> Result<()> {
+    /// Takes the measure of the log space that runs of dirty blocks need: an epoch took `bytes`, also for
+    /// what other threads logged while it was written.
+    fn measure_runs(&self, dirty: &Delalloc, bytes: u64) {
         let runs = dirty.runs.swap(0, Ordering::AcqRel);
-        let before = journal.open_bytes();
-        let written = self.write_back_epoch(dirty);
-        if runs > 0 {
-            self.counts.epoch_runs.add(runs);
-            let taken = journal.open_bytes().saturating_sub(before);
-            // Twice what they took this time, for extent maps and trees that become worse.
-            let each = (2 * taken / runs).clamp(1 << 10, 24 << 10);
-            dirty.run_log_bytes.store(each, Ordering::Relaxed);
+        self.counts.epoch_runs.add(runs);
+        // Twice as much, because extent maps and trees become worse.
+        if let Some(each) = (2 * bytes).checked_div(runs) {
+            dirty.run_log_bytes.store(each.clamp(1 << 10, 24 << 10), Ordering::Relaxed);
         }
-        written.map_err(|error| self.stop_after(journal, error))
     }
 
     /// Data that cannot be written keeps every later change from stable storage. So the volume stops.

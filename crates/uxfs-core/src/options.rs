@@ -131,12 +131,11 @@ impl OpenOptions {
         // One half for what waits to be cut, one for its way to stable storage.
         let age = loss / 2;
         let centisecs = u32::try_from(age.as_millis() / 10).unwrap_or(u32::MAX);
-        let writeback = self.writeback.unwrap_or_default();
-        let tick = writeback.dirty_writeback_centisecs.min(centisecs / 4).max(1);
+        let tick = centisecs / 4;
         self.writeback = Some(WritebackOptions {
             dirty_expire_centisecs: centisecs - tick,
             dirty_writeback_centisecs: tick,
-            ..writeback
+            ..self.writeback.unwrap_or_default()
         });
         self.journal.pipeline.epochs = true;
         self.journal.pipeline.age_max = age;
@@ -146,5 +145,32 @@ impl OpenOptions {
     /// Are changes logged, if the volume has a log of its own?
     pub(crate) fn logs(&self) -> bool {
         !self.read_only && !self.unlogged && !self.unfinished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_that_contradict_ordered_mode_are_refused() {
+        let ordered = |loss| OpenOptions {
+            sync: SyncMode::Ordered { loss: Duration::from_millis(loss) },
+            ..OpenOptions::default()
+        };
+        let settled = ordered(4000).settled().unwrap();
+        assert!(settled.journal.pipeline.epochs);
+        assert_eq!(settled.journal.pipeline.age_max, Duration::from_secs(2));
+        let limits = settled.writeback.unwrap();
+        assert_eq!(limits.dirty_expire_centisecs + limits.dirty_writeback_centisecs, 200);
+        let refused = |options: OpenOptions| options.settled().unwrap_err().to_string();
+        assert!(refused(ordered(999)).contains("loss="));
+        for (word, named) in
+            [("nodelaylog", "delaylog"), ("wsync", "wsync"), ("nobarrier", "barrier")]
+        {
+            let mut options = ordered(1000);
+            options.journal.apply(word).unwrap();
+            assert!(refused(options).contains(named), "{word}");
+        }
     }
 }

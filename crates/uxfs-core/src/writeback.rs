@@ -28,7 +28,8 @@ impl Fs {
     }
 
     /// Makes all changes durable: in the log, or in place if there is no journal. The volume on the
-    /// device is then consistent.
+    /// device is then consistent. In ordered mode their order is kept without that, and this returns at
+    /// once: see [`Fs::durable`].
     ///
     /// # Errors
     /// Those of the device, or of a structure that fails its check before it is written.

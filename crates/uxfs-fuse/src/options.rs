@@ -361,11 +361,11 @@ impl Options {
     /// Notes about what a crash can lose more, or less, with these options: one line each.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
+        // It decides how long changes and data stay in memory.
+        let ordered = self.mode.is_ordered();
         if let SyncMode::Ordered { loss } = self.mode {
             notes.push(format!("sync=ordered: {}", ordered_words(loss)));
-            return notes;
-        }
-        if self.sync {
+        } else if self.sync {
             notes.push("sync: every call is on stable storage when it returns; slow".into());
         } else if self.wsync {
             notes.push(
@@ -377,13 +377,14 @@ impl Options {
                 "nobarrier: a power cut may cost anything, unless the disk has no cache".into(),
             );
         }
-        if self.journal.pipeline.age_max > COMMIT {
+        if self.journal.pipeline.age_max > COMMIT && !ordered {
             let seconds = self.journal.pipeline.age_max.as_secs();
             notes.push(format!(
                 "commit={seconds}: a crash may cost unsynced changes of the last {seconds} seconds"
             ));
         }
         if let Some(limits) = &self.writeback
+            && !ordered
             && (limits.dirty_expire_centisecs > EXPIRE || limits.dirty_writeback_centisecs == 0)
         {
             let what = match limits.dirty_writeback_centisecs {
@@ -469,9 +470,12 @@ mod tests {
         let new = old.remount("relatime,sync,discard").unwrap();
         assert!(!old.needs_reopen(&new) && new.sync && new.discard);
         assert_eq!(new.remount("async,noatime,nosync,nodiscard"), Ok(old.clone()));
-        for (text, named) in
-            [("threads=4", "threads"), ("sync=ordered", "sync="), ("nosuch", "nosuch")]
-        {
+        for (text, named) in [
+            ("threads=4", "threads"),
+            ("noio_uring", "io_uring"),
+            ("sync=ordered", "sync="),
+            ("nosuch", "nosuch"),
+        ] {
             let error = old.remount(text).unwrap_err();
             assert!(error.contains(named), "{text}: {error}");
         }

@@ -25,7 +25,12 @@ impl<V: Volume> Journal<V> {
 
     /// Should an epoch be cut: because of its size or age, or for a waiter?
     pub fn is_epoch_due(&self) -> bool {
-        self.has_epochs() && self.state.lock().pipeline.is_epoch_due(self.now())
+        self.has_epochs() && self.sees_epoch_due(&self.state.lock())
+    }
+
+    /// The same, with the state locked. Costs no look at the clock without epochs.
+    pub(crate) fn sees_epoch_due(&self, state: &State) -> bool {
+        self.has_epochs() && state.pipeline.is_epoch_due(self.now())
     }
 
     /// Upper bound of the bytes of the open checkpoint.
@@ -61,15 +66,6 @@ impl<V: Volume> Journal<V> {
             self.epochs.lock().push_back(core::mem::replace(&mut *cil, next));
         }
         Seq(state.pipeline.open_seq().0 - 1)
-    }
-
-    /// Asks for an epoch, for a waiter that cannot cut it itself.
-    pub fn want_epoch(&self) {
-        let mut state = self.state.lock();
-        let open = state.pipeline.open_seq();
-        state.pipeline.want(self.now(), open);
-        drop(state);
-        self.nudge.notify_one();
     }
 
     /// Grants `bytes` of log space out of turn, to the thread that cuts an epoch. Pushes the AIL if they

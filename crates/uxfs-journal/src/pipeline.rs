@@ -23,6 +23,9 @@
 //!    serves no caller of fsync: a full log, an AIL push.
 //! 9. Flushes overlap if the policy starts one while another is in flight. Each covers what rule 5 says.
 //!
+//! 10. With [`Options::epochs`] no rule above cuts the open checkpoint: [`Pipeline::is_epoch_due`] says that
+//!     it is due, and [`Pipeline::cut_epoch`] cuts it.
+//!
 //! Called by [`crate::Journal`], by the lab's simulator and by tests.
 
 use std::collections::{BTreeMap, VecDeque};

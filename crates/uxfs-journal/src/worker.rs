@@ -31,7 +31,7 @@ impl<V: Volume> Journal<V> {
     pub fn look(&self, much: bool) -> Load {
         let served = self.served.load(Ordering::Acquire);
         let state = self.state.lock();
-        let due = state.pipeline.has_actions() || state.pipeline.is_epoch_due(self.now());
+        let due = state.pipeline.has_actions() || self.sees_epoch_due(&state);
         let live = state.space.live();
         if served && (due || much) {
             self.nudge.notify_one();
@@ -77,7 +77,8 @@ impl<V: Volume> Journal<V> {
         let ail = self.ail.lock();
         let mut state = self.state.lock();
         let undriven = state.pipeline.has_actions() && self.driver.try_lock().is_some();
-        if undriven || self.see(&ail, &state) != *seen || stop.load(Ordering::Acquire) {
+        let changed = self.see(&ail, &state) != *seen || self.sees_epoch_due(&state);
+        if undriven || changed || stop.load(Ordering::Acquire) {
             return;
         }
         drop(ail);
@@ -129,7 +130,8 @@ impl<V: Volume> Journal<V> {
     /// for each change that its caller makes durable itself.
     pub(crate) fn has_chores(&self, state: &State, first: bool) -> bool {
         let oversleeps = || state.pipeline.alarm().is_some_and(|due| due < state.sleeps_until);
-        let epoch = || state.pipeline.is_epoch_due(self.now());
-        first && oversleeps() || epoch() || state.space.live() > self.geometry.length / 2
+        first && oversleeps()
+            || self.sees_epoch_due(state)
+            || state.space.live() > self.geometry.length / 2
     }
 }

@@ -20,7 +20,7 @@ pub enum Rank {
     Inactivation,
     /// Write-back of a file; several in the order of inode numbers.
     Writeback,
-    /// Cuts an epoch, or writes one file's data as if for one.
+    /// Cuts an epoch, or writes data back in ordered mode.
     Epoch,
     /// Held for reading by transactions and writers of data in ordered mode; held for writing to cut an
     /// epoch.

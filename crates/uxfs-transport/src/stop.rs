@@ -16,7 +16,7 @@ impl Stop {
     }
 
     pub(crate) fn raise(&self) {
-        // It fails only if the counter is full, and then it was raised. Nobody reads the counter.
+        // A write fails only if the counter is full. Then an earlier one has raised it.
         let _ = rustix::io::write(&self.0, 1_u64.as_bytes());
     }
 }

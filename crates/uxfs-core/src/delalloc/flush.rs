@@ -7,11 +7,13 @@
 //! 2. Write-back locks are waited for in ascending order of inode numbers.
 //! 3. The length on disk moves no further than the written data, as it was when it was picked.
 //! 4. Data that could not be written stays dirty.
+//! 5. In ordered mode ([`crate::epoch`]) no checkpoint is cut between the first transaction and the last. So
+//!    blocks are mapped as written before they are, and written blocks are replaced, not overwritten. A block
+//!    that was placed since the last epoch ([`Backing::Own`]) is written in place: no epoch shows it.
 
 use std::io::IoSlice;
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Flags2, Fork};
 use uxfs_format::{Daddr, Extent, FileBlock, Ino};
@@ -330,7 +332,8 @@ impl Fs {
         Ok(done)
     }
 
-    /// Begins a transaction of write-back. In ordered mode, write-back runs while others are kept out.
+    /// Begins a transaction of write-back. In ordered mode the thread that writes back is the one that may
+    /// cut epochs, so the transaction does not hold them off.
     fn begin_write_back_tx(&self) -> Result<Tx<'_>> {
         if self.ordered { Tx::begin_in_epoch(self) } else { self.begin_tx(0) }
     }
@@ -348,20 +351,19 @@ impl Fs {
         let (mut done, mut made) = (0, 0);
         while done < part.len() {
             let block = FileBlock(part[done].0);
-            let moves = part[done].2 != Backing::Own;
-            let alike = |page: &&DirtyBlock| !self.ordered || (page.2 != Backing::Own) == moves;
-            let alike = part[done..].iter().take_while(alike).count();
-            let run = run_len(&part[done..done + alike]);
+            let moves = self.ordered && part[done].2 != Backing::Own;
+            let run = run_len(&part[done..], self.ordered);
             let next = bmap::at_or_after(self, tx.inode(slot), Fork::Data, block)?;
             let extent = match next {
                 Some(extent) if extent.offset <= block => {
                     let extent = bmap::slice(&extent, block, block.plus(run));
-                    if self.ordered && !extent.unwritten && moves {
+                    if moves && !extent.unwritten {
                         if made >= EXTENTS_A_STEP || made > 0 && !tx.has_room() {
                             break;
                         }
                         made += 1;
-                        for new in self.move_extent(tx, slot, &extent, goal)? {
+                        // No checkpoint is cut before the new blocks hold the data.
+                        for new in self.remap(tx, slot, &extent, goal)? {
                             self.add_pieces(batch, part, &new, true);
                         }
                         done += extent.len as usize;
@@ -388,26 +390,6 @@ impl Fs {
             self.add_pieces(batch, part, &extent, true);
         }
         Ok(made > 0)
-    }
-
-    /// Maps other blocks in place of those of an extent. They hold no content yet; no checkpoint is cut
-    /// before they do.
-    fn move_extent(
-        &self,
-        tx: &mut Tx<'_>,
-        slot: InodeSlot,
-        old: &Extent,
-        goal: Goal,
-    ) -> Result<SmallVec<[Extent; 2]>> {
-        bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
-        let (mut all, mut at) = (SmallVec::new(), 0);
-        while at < old.len {
-            let offset = old.offset.plus(at);
-            let new = bmap::alloc_some(tx, slot, Fork::Data, offset, old.len - at, false, goal)?;
-            at += new.len;
-            all.push(new);
-        }
-        Ok(all)
     }
 
     /// Allocates unwritten blocks in a hole. In ordered mode they count as written: no checkpoint is cut
@@ -651,9 +633,13 @@ impl Delalloc {
     }
 }
 
-/// How many blocks from the first on follow each other.
-fn run_len(part: &[DirtyBlock]) -> u64 {
-    let follows = |pair: &&[DirtyBlock]| pair[0].0 + 1 == pair[1].0;
+/// How many blocks from the first on follow each other. With `alike`, all or none of them are on blocks of
+/// their own already.
+fn run_len(part: &[DirtyBlock], alike: bool) -> u64 {
+    let own = |block: &DirtyBlock| block.2 == Backing::Own;
+    let follows = |pair: &&[DirtyBlock]| {
+        pair[0].0 + 1 == pair[1].0 && !(alike && own(&pair[0]) != own(&pair[1]))
+    };
     part.windows(2).take_while(follows).count() as u64 + 1
 }
 

@@ -44,7 +44,7 @@ pub(crate) struct Delalloc {
     pub(super) floor: Arc<ReserveFloor>,
     pub(super) errors: Mutex<Errors>,
     pub(super) policy: Mutex<Policy>,
-    /// Runs of dirty blocks since the last epoch, and the log space that each may take.
+    /// In ordered mode: runs of dirty blocks since the last epoch, and the log space that each may take.
     pub(crate) runs: AtomicU64,
     pub(crate) run_log_bytes: AtomicU64,
 }
@@ -165,13 +165,6 @@ impl Delalloc {
         pages.gone = true;
         shard.remove(&file.ino.0);
         self.floor.files.fetch_sub(1, Ordering::AcqRel);
-    }
-
-    /// Counts a run of dirty blocks that begins at `block`.
-    pub(super) fn note_run(&self, pages: &Pages, block: u64) {
-        if block == 0 || !pages.map.contains_key(&(block - 1)) {
-            self.runs.fetch_add(1, Ordering::AcqRel);
-        }
     }
 
     /// Blocks in the pool.

@@ -72,13 +72,11 @@ impl Fs {
         }
         if self.ordered {
             self.settle_freed()?;
-            dirty.floor.look_at.store(i64::MAX, Ordering::Release);
-            self.watch_space(dirty, need)?;
-            return Ok(true);
+        } else {
+            // Errors are recorded for the next sync of the file.
+            let how = if wait { How::PLAIN } else { How::PLAIN_OTHERS };
+            let _kept = self.write_back_all_of(dirty, how);
         }
-        // Errors are recorded for the next sync of the file.
-        let how = if wait { How::PLAIN } else { How::PLAIN_OTHERS };
-        let _kept = self.write_back_all_of(dirty, how);
         dirty.floor.look_at.store(i64::MAX, Ordering::Release);
         self.watch_space(dirty, need)?;
         Ok(true)

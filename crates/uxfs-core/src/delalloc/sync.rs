@@ -1,5 +1,7 @@
 //! Durability on demand: fsync and its kin, and write-back ticks.
 //!
+//! In ordered mode ([`crate::epoch`]) they promise order, and there is nothing to wait for.
+//!
 //! Each call has two forms. One begins: it writes the data back and returns the [`Ticket`] of the change
 //! that shows it. The other also waits for the ticket.
 

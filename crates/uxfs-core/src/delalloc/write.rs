@@ -6,11 +6,12 @@
 //!    ones: what a write reserved may then be too much, never too little.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use uxfs_format::inode::{Flags, Fork};
 use uxfs_format::{FileBlock, Ino};
 
-use super::file::{File, tree_blocks};
+use super::file::{File, Pages, tree_blocks};
 use super::flush::How;
 use super::page::{Backing, MemoryReservation};
 use super::register::Delalloc;
@@ -105,6 +106,13 @@ impl Fs {
                     return Err(Error::NoSpace);
                 }
             }
+        }
+    }
+
+    /// Counts a run of dirty blocks that begins at `block`, for the next epoch.
+    fn note_run(&self, dirty: &Delalloc, pages: &Pages, block: u64) {
+        if self.ordered && (block == 0 || !pages.map.contains_key(&(block - 1))) {
+            dirty.runs.fetch_add(1, Ordering::AcqRel);
         }
     }
 
@@ -280,7 +288,7 @@ impl Fs {
                 let bytes = run << self.geo.block_log;
                 let content = reservation.fill_from(&data[from..from + bytes]);
                 let (these, behind) = rest.split_at(run);
-                dirty.note_run(&pages, block);
+                self.note_run(dirty, &pages, block);
                 pages.insert_run(block, &content, these, block_size as usize);
                 rest = behind;
                 continue;
@@ -299,7 +307,7 @@ impl Fs {
                 None => vec![0; block_size as usize].into_boxed_slice(),
             };
             content[range].copy_from_slice(part);
-            dirty.note_run(&pages, block);
+            self.note_run(dirty, &pages, block);
             pages.insert(block, reservation.fill(content), *backing);
         }
         pages.size = plan.size.max(end);

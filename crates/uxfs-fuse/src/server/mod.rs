@@ -591,16 +591,10 @@ impl Filesystem for Server {
         let call = ioctl::Call { cmd, data, out_size: out_size as usize, uid: req.uid() };
         match cmd {
             ioctl::FITRIM => return self.trim(&call, reply),
-            ioctl::DURABLE => {
+            ioctl::ORDER | ioctl::DURABLE => {
+                let scope = if cmd == ioctl::ORDER { Scope::Volume } else { Scope::Durable };
                 let send = |done: Result<()>| reply.send(done.map(|()| &[][..]));
-                let waiter = Waiter::new(Caller::of(req), send);
-                return self.volume.make_durable(Scope::Durable, waiter);
-            }
-            ioctl::ORDER if self.is_ordered() => return reply.send(Ok(&[])),
-            ioctl::ORDER => {
-                let send = |done: Result<()>| reply.send(done.map(|()| &[][..]));
-                let waiter = Waiter::new(Caller::of(req), send);
-                return self.volume.make_durable(Scope::Volume, waiter);
+                return self.volume.make_durable(scope, Waiter::new(Caller::of(req), send));
             }
             _ => {}
         }
