@@ -13,7 +13,7 @@
 //!
 //! [`list`], [`age`], [`age_all`] and [`crash`] are all that most tests need. Machines run under User Mode
 //! Linux, set up by `tools/setup-uml`. With `UXFS_VM=qemu` they run in qemu with the distribution's own
-//! kernels, set up by `tools/setup-vm`. There `UXFS_VM_ACCEL=kvm` uses the host's virtualisation, and
+//! kernels, set up by `tools/setup-vm`; `UXFS_VM=stable:qemu,current:uml` chooses for each. In qemu `UXFS_VM_ACCEL=kvm` uses the host's virtualisation, and
 //! `probe` only where it works; the default is `tcg`, plain emulation, which works everywhere.
 
 mod archive;

@@ -15,6 +15,7 @@ use crate::{Finding, Listing};
 /// As [`Vm::run`].
 pub fn list(kernel: Kernel, images: &[&Path]) -> Result<Vec<Listing>, Finding> {
     in_machines(
+        kernel,
         images,
         |image| image,
         |some| {
@@ -54,6 +55,7 @@ pub fn age(kernel: Kernel, image: &Path, seed: u64, ops: u32) -> Result<Listing,
 /// As [`Vm::run`].
 pub fn age_all(kernel: Kernel, images: &[(&Path, u64)], ops: u32) -> Result<Vec<Listing>, Finding> {
     in_machines(
+        kernel,
         images,
         |(image, _)| image,
         |some| {
@@ -97,7 +99,7 @@ pub struct Crash<'a> {
 /// # Panics
 /// As [`Vm::run`].
 pub fn crash(kernel: Kernel, volumes: &[Crash<'_>]) -> Result<(), Finding> {
-    in_machines(volumes, |volume| volume.image, |some| crash_one(kernel, some)).map(drop)
+    in_machines(kernel, volumes, |volume| volume.image, |some| crash_one(kernel, some)).map(drop)
 }
 
 /// Runs one machine for [`crash`].
@@ -129,12 +131,13 @@ fn crash_one(kernel: Kernel, volumes: &[&Crash<'_>]) -> Result<Vec<()>, Finding>
 /// Calls `run` for groups of `all` that fit into one machine: no more images than it has drives,
 /// all of one engine. Returns the results in the order of `all`.
 fn in_machines<T, R>(
+    kernel: Kernel,
     all: &[T],
     image: impl Fn(&T) -> &Path,
     mut run: impl FnMut(&[&T]) -> Result<Vec<R>, Finding>,
 ) -> Result<Vec<R>, Finding> {
     let mut results: Vec<(usize, R)> = Vec::with_capacity(all.len());
-    let engines: Vec<_> = all.iter().map(|one| Engine::for_image(image(one))).collect();
+    let engines: Vec<_> = all.iter().map(|one| Engine::for_image(kernel, image(one))).collect();
     for engine in [Engine::Uml, Engine::Qemu] {
         let those: Vec<usize> = (0..all.len()).filter(|at| engines[*at] == engine).collect();
         for some in those.chunks(Vm::DRIVES_MAX) {

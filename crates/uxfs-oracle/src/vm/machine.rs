@@ -34,7 +34,7 @@ impl Kernel {
     /// When the engine's setup script has not been run.
     #[must_use]
     pub fn version(self) -> String {
-        self.version_in(Engine::chosen())
+        self.version_in(Engine::chosen(self))
     }
 
     /// The output of `uname -r` inside, under an engine.
@@ -66,29 +66,44 @@ pub enum Engine {
 }
 
 impl Engine {
-    /// The engine that the environment variable `UXFS_VM` names: `uml`, the default, or `qemu`.
+    /// The engine of a kernel by the environment variable `UXFS_VM`: `uml`, the default, `qemu`, or one for
+    /// each kernel, as in `stable:qemu,current:uml`.
     ///
     /// # Panics
     /// If it names another one.
     #[must_use]
-    pub fn chosen() -> Self {
-        match std::env::var("UXFS_VM").as_deref() {
-            Err(_) | Ok("uml") => Self::Uml,
-            Ok("qemu") => Self::Qemu,
-            Ok(other) => panic!("UXFS_VM={other}: say uml or qemu"),
+    pub fn chosen(kernel: Kernel) -> Self {
+        let Ok(text) = std::env::var("UXFS_VM") else { return Self::Uml };
+        Self::named(&text, kernel).unwrap_or_else(|| {
+            panic!("UXFS_VM={text}: say uml, qemu, or one for each kernel: stable:qemu,current:uml")
+        })
+    }
+
+    /// The engine of a kernel in a value of `UXFS_VM`.
+    fn named(text: &str, kernel: Kernel) -> Option<Self> {
+        let own =
+            |part: &'_ str| part.strip_prefix(kernel.name())?.strip_prefix(':').map(str::to_owned);
+        let name = match text.contains(':') {
+            true => text.split(',').find_map(own)?,
+            false => text.to_owned(),
+        };
+        match name.as_str() {
+            "uml" => Some(Self::Uml),
+            "qemu" => Some(Self::Qemu),
+            _ => None,
         }
     }
 
     /// The engine for an image: the chosen one, but User Mode Linux mounts no volume whose blocks are
     /// larger than a page, so those take qemu.
-    pub(super) fn for_image(image: &Path) -> Self {
+    pub(super) fn for_image(kernel: Kernel, image: &Path) -> Self {
         let mut head = [0; 8];
         let read = File::open(image).and_then(|mut file| file.read_exact(&mut head));
         let [m0, m1, m2, m3, block_size @ ..] = head;
         let is_xfs = read.is_ok() && [m0, m1, m2, m3] == *b"XFSB";
         match is_xfs && u32::from_be_bytes(block_size) > PAGE {
             true => Self::Qemu,
-            false => Self::chosen(),
+            false => Self::chosen(kernel),
         }
     }
 }
@@ -210,10 +225,10 @@ impl Vm {
             return wanted;
         }
         let images = || self.drives.iter().map(|drive| drive.image.as_path());
-        if images().any(|image| Engine::for_image(image) == Engine::Qemu) {
+        if images().any(|image| Engine::for_image(self.kernel, image) == Engine::Qemu) {
             return Engine::Qemu;
         }
-        Engine::chosen()
+        Engine::chosen(self.kernel)
     }
 
     /// The machine's name in findings.
@@ -226,6 +241,23 @@ impl Vm {
         match &self.drives[..] {
             [one] => Some(&one.image),
             _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kernel_has_the_engine_that_is_named_for_it() {
+        let both = |text| Kernel::ALL.map(|kernel| Engine::named(text, kernel));
+        assert_eq!(both("uml"), [Some(Engine::Uml); 2]);
+        assert_eq!(both("qemu"), [Some(Engine::Qemu); 2]);
+        assert_eq!(both("stable:qemu,current:uml"), [Some(Engine::Qemu), Some(Engine::Uml)]);
+        assert_eq!(both("current:uml"), [None, Some(Engine::Uml)]);
+        for wrong in ["", "kvm", "stable:kvm,current:", "stable=qemu"] {
+            assert_eq!(both(wrong), [None; 2], "{wrong}");
         }
     }
 }
