@@ -2,7 +2,8 @@
 //! atomic to all other users of the content.
 //!
 //! 1. They are taken before all other locks; two of them in the order of their shards.
-//! 2. Files may share a lock: a holder of one takes no other, except by [`IoLocks::change_two`].
+//! 2. Files may share a lock: a holder of one takes no other, except by [`IoLocks::change_two`] and
+//!    [`IoLocks::change_all`].
 
 use uxfs_format::Ino;
 use uxfs_sync::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -38,5 +39,13 @@ impl IoLocks {
         let (low, high) = (shard(one).min(shard(other)), shard(one).max(shard(other)));
         let first = self.0[low].write();
         [Some(first), (low != high).then(|| self.0[high].write())]
+    }
+
+    /// Locks several files for changing their content.
+    pub(crate) fn change_all(&self, inos: &[Ino]) -> Vec<RwLockWriteGuard<'_, ()>> {
+        let mut shards: Vec<usize> = inos.iter().map(|ino| shard(*ino)).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        shards.into_iter().map(|shard| self.0[shard].write()).collect()
     }
 }

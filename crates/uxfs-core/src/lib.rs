@@ -82,8 +82,8 @@ pub use fs::Fs;
 pub use log_worker::LogWorker;
 pub use mount::Mount;
 pub use ops::{
-    Atime, Content, Fallocate, Fsx, Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs,
-    Times, XattrMode, Xflags, whole_groups,
+    Atime, AtomicRange, Content, Fallocate, Fsx, Move, NAME_MAX, NewInode, RenameFlags, SetAttr,
+    Stat, StatFs, Times, XattrMode, Xflags, whole_groups,
 };
 pub use options::{OpenOptions, SyncMode};
 pub use recovery::{Recovery, Replayed, replay_in_memory};

@@ -145,6 +145,24 @@ impl Change<'_> {
         self.put(from, to, byte, true);
     }
 
+    /// Fills a range with a byte, in blocks of its own. The file grows if necessary.
+    pub(crate) fn replace(&mut self, from: usize, to: usize, byte: u8) {
+        if to > self.file.size {
+            self.resize(to);
+        }
+        for number in from / self.block..self.blocks_for(to) {
+            let start = number * self.block;
+            let old = self.file.blocks[number].take();
+            let mut data = old.as_ref().map_or_else(|| vec![0; self.block], |b| b.data.to_vec());
+            if let Some(old) = old {
+                drop_share(&mut self.uses, old.id);
+            }
+            let (low, high) = (from.max(start) - start, (to - start).min(self.block));
+            data[low..high].fill(byte);
+            self.file.blocks[number] = self.writes.fresh(data);
+        }
+    }
+
     pub(crate) fn punch(&mut self, from: usize, to: usize) {
         let (first, last) = (self.blocks_for(from), to / self.block);
         for place in self.file.blocks.iter_mut().take(last).skip(first) {

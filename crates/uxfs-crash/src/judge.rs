@@ -81,7 +81,7 @@ fn options(volume: &str, rng: &mut Rng, mode: DataMode) -> OpenOptions {
 /// effects.
 fn ruled(dev: &Arc<RecordDev>) -> Arc<dyn BlockDev> {
     let dev = Arc::<RecordDev>::clone(dev);
-    if Fault::ALL.into_iter().chain(Fault::ORDERED).any(planted) {
+    if Fault::ALL.into_iter().chain(Fault::ORDERED).chain(Fault::ATOMIC).any(planted) {
         return dev;
     }
     Arc::new(RuledDev::new(dev))

@@ -69,6 +69,10 @@ pub enum Fault {
     DurableAtOnce,
     /// Ordered mode: an epoch is cut in the middle of its write-back.
     CutInMidst,
+    /// The ranges of an atomic write are changed in transactions of their own.
+    AtomicInParts,
+    /// An atomic write overwrites its blocks in place.
+    AtomicInPlace,
     /// The thread that removes a name panics in the middle of the removal.
     RemovalPanics,
 }
@@ -86,6 +90,9 @@ impl Fault {
         Self::DurableAtOnce,
         Self::CutInMidst,
     ];
+
+    /// The faults of atomic writes.
+    pub const ATOMIC: [Self; 2] = [Self::AtomicInParts, Self::AtomicInPlace];
 
     /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`].
     pub const ALL: [Self; 22] = [

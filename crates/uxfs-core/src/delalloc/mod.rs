@@ -87,6 +87,12 @@ impl Fs {
         Ok([first, second.map(|file| file.hold())])
     }
 
+    /// The same for several files, in ascending order.
+    pub(crate) fn flush_and_block_all(&self, inos: &[Ino]) -> Result<Vec<WritebackBlock>> {
+        inos.iter().try_for_each(|ino| self.write_back_file(*ino))?;
+        Ok(inos.iter().filter_map(|ino| self.delayed(*ino)).map(|file| file.hold()).collect())
+    }
+
     /// Truncates a file's dirty data to `size` bytes, and blocks its write-back. If the file is
     /// longer than that on disk, the rest stays dirty; otherwise it is written back. Returns the
     /// previous length. The caller holds the content lock for writing.

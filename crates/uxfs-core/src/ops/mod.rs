@@ -2,6 +2,7 @@
 //! the volume consistent at each roll.
 
 mod access;
+mod atomic;
 mod batches;
 mod begin;
 mod build;
@@ -32,6 +33,7 @@ mod unshare;
 mod xattr;
 
 pub use access::Atime;
+pub use atomic::AtomicRange;
 pub use build::Content;
 pub use create::{NewInode, Times};
 pub use fallocate::Fallocate;

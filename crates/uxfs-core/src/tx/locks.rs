@@ -35,17 +35,26 @@ impl Tx<'_> {
     /// # Errors
     /// As [`Tx::lock_inode`].
     pub fn lock_inodes<const N: usize>(&mut self, inos: [Ino; N]) -> Result<[InodeSlot; N]> {
-        debug_assert!(self.inodes.is_empty(), "inodes are locked all at once");
         let mut sorted = inos;
         sorted.sort_unstable();
-        let mut had = None;
-        while let Some(ino) = self.try_inodes(&sorted, had.take())? {
-            had = self.wait_for_inode(ino)?;
-        }
+        self.lock_sorted(&sorted)?;
         Ok(inos.map(|ino| {
             let at = self.inodes.iter().position(|i| i.guard.ino == ino);
             InodeSlot(at.unwrap_or_default())
         }))
+    }
+
+    /// Locks several inodes, given in ascending order.
+    ///
+    /// # Errors
+    /// As [`Tx::lock_inode`].
+    pub(crate) fn lock_sorted(&mut self, sorted: &[Ino]) -> Result<()> {
+        debug_assert!(self.inodes.is_empty(), "inodes are locked all at once");
+        let mut had = None;
+        while let Some(ino) = self.try_inodes(sorted, had.take())? {
+            had = self.wait_for_inode(ino)?;
+        }
+        Ok(())
     }
 
     /// Locks inodes given in ascending order, one of which may be locked already. If one is locked

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use uxfs::{Fallocate, Result};
+use uxfs::{AtomicRange, Fallocate, Result};
 use uxfs_format::inode::S_IFREG;
 
 use super::Workload;
@@ -60,6 +60,39 @@ impl Workload<'_> {
         let byte = (step % 255 + 1) as u8;
         self.fs.write_at(self.ino(&path)?, from as u64, &vec![byte; to - from])?;
         self.change(&path, step, |file| file.write(from, to, byte));
+        Ok(())
+    }
+
+    /// Writes ranges of several files, wholly or not at all.
+    pub(super) fn write_atomic(&mut self, step: usize) -> Result<()> {
+        let byte = (step % 255 + 1) as u8;
+        let mut parts: Vec<(Vec<u8>, usize, usize)> = Vec::new();
+        for _ in 0..1 + self.rng.below(4) {
+            let Some(path) = self.any(S_IFREG) else { return Ok(()) };
+            let size = self.tree[&path].file.size;
+            let from = self.rng.below(size as u64 + 5000) as usize;
+            let to = (from + 1 + self.rng.below(9000) as usize).min(FILE_MAX);
+            let id = self.tree[&path].id;
+            let apart = |(other, start, end): &(Vec<u8>, usize, usize)| {
+                self.tree[other].id != id || *end <= from || to <= *start
+            };
+            if from < to && parts.iter().all(apart) {
+                parts.push((path, from, to));
+            }
+        }
+        self.record_operation("atomic-write");
+        let data = vec![byte; FILE_MAX];
+        let mut ranges = Vec::with_capacity(parts.len());
+        for (path, from, to) in &parts {
+            let (ino, data) = (self.ino(path)?, &data[..to - from]);
+            ranges.push(AtomicRange { ino, offset: *from as u64, data });
+        }
+        self.fs.write_atomic(&ranges)?;
+        for (path, from, to) in parts {
+            self.change(&path, step, |file| file.replace(from, to, byte));
+        }
+        // No state in between may show.
+        self.changed = None;
         Ok(())
     }
 

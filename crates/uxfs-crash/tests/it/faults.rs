@@ -53,6 +53,11 @@ fn each_planted_fault_is_found() {
 }
 
 #[test]
+fn each_planted_fault_of_atomic_writes_is_found() {
+    all_are_found(&Fault::ATOMIC, false);
+}
+
+#[test]
 fn each_planted_fault_of_ordered_mode_is_found() {
     let shared =
         [Fault::ReusedEarly, Fault::DataUnflushed, Fault::FlushAfterLog, Fault::CommitLost];

@@ -38,6 +38,23 @@ fn fsync_is_no_request_after_the_first() {
     }
 }
 
+/// FUSE carries no atomic writes. The kernel must say so, not write as usual.
+#[test]
+fn an_atomic_write_is_refused() {
+    const RWF_ATOMIC: u32 = 0x40;
+    let volume = Box::new(Ours::new(512 << 20, "sync=ordered"));
+    let path = volume.dir().join("f");
+    std::fs::write(&path, [1; 4096]).unwrap();
+    let file = File::options().write(true).open(&path).unwrap();
+    let flags = rustix::io::ReadWriteFlags::from_bits_retain(RWF_ATOMIC);
+    let data = [std::io::IoSlice::new(&[2; 4096])];
+    let written = rustix::io::pwritev2(&file, &data, 0, flags);
+    assert_eq!(written, Err(rustix::io::Errno::OPNOTSUPP));
+    assert_eq!(std::fs::read(&path).unwrap(), [1; 4096]);
+    drop(file);
+    volume.unmount().judge();
+}
+
 /// The ways of a program to have its data on the disk.
 fn make_durable(way: u64, root: &Path, n: u64) {
     let path = root.join(format!("d{n}"));

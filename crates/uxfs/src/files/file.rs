@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use uxfs_core::journal::Ticket;
-use uxfs_core::{Error, ErrorCursor, Fs, SyncKind};
+use uxfs_core::{AtomicRange, Error, ErrorCursor, Fs, SyncKind};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 
@@ -214,6 +214,41 @@ impl Volume {
     /// As [`Volume::create_file`], and those of [`Fs::write_at`].
     pub fn write(&self, path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> Result<()> {
         self.create_file(path)?.write_all_at(content.as_ref(), 0)
+    }
+
+    /// Writes ranges of files of this volume wholly or not at all: each a file, an offset, and the new
+    /// content. After a crash all ranges have the new content, or all have the old one. To make the write
+    /// durable, sync one of the files, or wait for a [`Volume::ticket`].
+    ///
+    /// ```
+    /// use uxfs::{Volume, VolumeOptions};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let image = dir.path().join("store.img");
+    /// let volume = Volume::create(&image, 512 << 20)?;
+    /// let (table, index) = (volume.create_file("table")?, volume.create_file("index")?);
+    /// volume.write_atomic(&[(&table, 0, &[1; 4096]), (&table, 1 << 20, &[2; 4096]), (&index, 0, &[3; 8])])?;
+    /// table.sync_data()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// EBADF if a file is not open for writing; EXDEV if it is one of another volume; the errors of
+    /// [`Fs::write_atomic`]. A failed call has changed nothing.
+    pub fn write_atomic(&self, ranges: &[(&File, u64, &[u8])]) -> Result<()> {
+        for (file, ..) in ranges {
+            let own = match Arc::ptr_eq(&file.held.shared, &self.0) {
+                true => file.may_write(),
+                false => Err(Fault::Refused(18, "is a file of another volume")),
+            };
+            own.map_err(|fault| PathError::new("write_atomic", &file.path, fault))?;
+        }
+        let mut all = Vec::with_capacity(ranges.len());
+        for (file, offset, data) in ranges {
+            all.push(AtomicRange { ino: file.held.ino, offset: *offset, data });
+        }
+        self.on_image("write_atomic", |fs| Ok(fs.write_atomic(&all)?))
     }
 }
 
