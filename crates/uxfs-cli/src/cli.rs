@@ -171,6 +171,7 @@ enum Verb {
     Df(OnVolume<cmd::df::Options>),
     Truncate(OnVolumeOwnO<cmd::truncate::Options>),
     Fallocate(OnVolumeOwnO<cmd::fallocate::Options>),
+    Defrag(OnVolume<cmd::defrag::Options>),
     Chattr(OnVolume<cmd::chattr::Options>),
     Lsattr(OnVolume<cmd::lsattr::Options>),
     Extsize(OnVolume<cmd::extsize::Options>),
@@ -320,6 +321,7 @@ impl Cli {
             Verb::Df(o) => &o.volume,
             Verb::Truncate(o) => &o.volume,
             Verb::Fallocate(o) => &o.volume,
+            Verb::Defrag(o) => &o.volume,
             Verb::Chattr(o) => &o.volume,
             Verb::Lsattr(o) => &o.volume,
             Verb::Extsize(o) => &o.volume,
@@ -384,6 +386,7 @@ impl Cli {
             Verb::Fallocate(o) => {
                 with("fallocate", false, &|s, i| cmd::fallocate::run(&o.own, s, i))
             }
+            Verb::Defrag(o) => with("defrag", o.own.json, &|s, i| cmd::defrag::run(&o.own, s, i)),
             Verb::Chattr(o) => with("chattr", false, &|s, i| cmd::chattr::run(&o.own, s, i)),
             Verb::Lsattr(o) => with("lsattr", false, &|s, i| cmd::lsattr::run(&o.own, s, i)),
             Verb::Extsize(o) => with("extsize", false, &|s, i| cmd::extsize::run(&o.own, s, i)),

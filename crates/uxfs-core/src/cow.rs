@@ -7,7 +7,7 @@
 use smallvec::SmallVec;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Flags, Flags2, Fork, InodeCore};
-use uxfs_format::{Check, Extent, FsBlock, Geometry};
+use uxfs_format::{Check, Extent, FileBlock, FsBlock, Geometry};
 
 use crate::alloc::{self, Goal};
 use crate::bmap;
@@ -100,7 +100,7 @@ impl Engine {
         goal: Goal,
     ) -> Result<Place> {
         let (mut place, mut at) = (None, 0);
-        for new in self.remap(tx, slot, &old, goal)? {
+        for new in self.remap(tx, slot, old.offset, old.len, goal)? {
             let part = Extent { start: old.start.plus(at), ..new };
             at += new.len;
             if place.is_none() && new.end() > extent.offset {
@@ -114,19 +114,20 @@ impl Engine {
         })
     }
 
-    /// Maps newly allocated blocks in place of those of an extent. They hold no content yet.
+    /// Maps newly allocated blocks in place of those that a range is mapped to. They hold no content yet.
     pub(crate) fn remap(
         &self,
         tx: &mut Tx<'_>,
         slot: InodeSlot,
-        old: &Extent,
+        from: FileBlock,
+        blocks: u64,
         goal: Goal,
     ) -> Result<SmallVec<[Extent; 2]>> {
-        bmap::unmap(tx, slot, Fork::Data, old.offset, old.len, u64::MAX)?;
+        bmap::unmap(tx, slot, Fork::Data, from, blocks, u64::MAX)?;
         let (mut all, mut at) = (SmallVec::new(), 0);
-        while at < old.len {
-            let (offset, left) = (old.offset.plus(at), old.len - at);
-            let new = bmap::alloc_some(tx, slot, Fork::Data, offset, left, false, goal)?;
+        while at < blocks {
+            let new =
+                bmap::alloc_some(tx, slot, Fork::Data, from.plus(at), blocks - at, false, goal)?;
             at += new.len;
             all.push(new);
         }

@@ -24,6 +24,7 @@ use crate::mount::{Mount, Parts};
 use crate::open_refs::OpenRefs;
 use crate::options::OpenOptions;
 use crate::recovery::Recovery;
+use crate::split_files::SplitFiles;
 
 /// An open volume: its files, on the engine that changes them.
 pub struct Fs {
@@ -42,6 +43,8 @@ pub struct Fs {
     pub(crate) moves: Mutex<()>,
     /// Held while an epoch is cut.
     pub(crate) epochs: Mutex<()>,
+    /// Files that write-back has split, if they are remembered.
+    pub(crate) split_files: Option<SplitFiles>,
 }
 
 impl Deref for Fs {
@@ -96,6 +99,7 @@ impl Fs {
             log_without_room,
         });
         let floor = || Arc::clone(&mount.reserve_floor);
+        let split_files = mount.options.defrag.then(SplitFiles::default);
         let delalloc = writeback.map(|options| Delalloc::new(options, floor()));
         let fs = Self {
             engine: Engine::new(mount, journal, defer::finish),
@@ -106,6 +110,7 @@ impl Fs {
             open_refs: OpenRefs::default(),
             moves: Mutex::ranked(Rank::Moves, ()),
             epochs: Mutex::ranked(Rank::Epoch, ()),
+            split_files,
         };
         fs.check_log_for_epochs()?;
         if let Some(delalloc) = &fs.delalloc {

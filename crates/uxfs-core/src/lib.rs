@@ -57,6 +57,7 @@ mod recovery;
 mod reserve_floor;
 mod rolled_inodes;
 mod sb;
+mod split_files;
 mod stats;
 pub mod symlink;
 // xfsprogs judges these tests, and it is not on other systems than Unix.
@@ -82,8 +83,9 @@ pub use fs::Fs;
 pub use log_worker::LogWorker;
 pub use mount::Mount;
 pub use ops::{
-    Atime, AtomicRange, Content, Fallocate, Fsx, Move, NAME_MAX, NewInode, RenameFlags, SetAttr,
-    Stat, StatFs, Times, XattrMode, Xflags, whole_groups,
+    Atime, AtomicRange, Content, DefragOptions, DefragPart, Fallocate, Fragmentation, Fsx, Kept,
+    Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode, Xflags,
+    whole_groups,
 };
 pub use options::{OpenOptions, SyncMode};
 pub use recovery::{Recovery, Replayed, replay_in_memory};

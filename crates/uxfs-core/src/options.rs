@@ -70,6 +70,8 @@ pub struct OpenOptions {
     /// What fsync waits for. [`SyncMode::Ordered`] needs a journal with delayed logging and flushes, and
     /// implies delayed allocation.
     pub sync: SyncMode,
+    /// Remember the files that write-back splits, for [`crate::Fs::defrag_pass`].
+    pub defrag: bool,
     /// In ordered mode, write most dirty data before writers are kept out for the rest. Tests turn it.
     #[doc(hidden)]
     pub ahead: bool,
@@ -90,6 +92,7 @@ impl Default for OpenOptions {
             journal: JournalOptions::default(),
             writeback: None,
             sync: SyncMode::Durable,
+            defrag: false,
             ahead: true,
         }
     }

@@ -202,6 +202,12 @@ counters! {
     epochs,
     /// Runs of dirty blocks that they wrote.
     epoch_runs,
+    /// Runs of extents that were moved into one.
+    defrag_runs,
+    /// Extents that this saved.
+    defrag_extents,
+    /// Bytes of the files' ranges that were moved.
+    defrag_bytes,
 }
 
 #[cfg(test)]

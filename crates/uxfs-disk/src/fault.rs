@@ -51,6 +51,8 @@ pub enum Fault {
     LsnIgnored,
     /// Recovery ignores cancelled buffers.
     CancelIgnored,
+    /// Data that is moved is not flushed before the checkpoint that maps it.
+    MovedUnflushed,
     /// Ordered mode: data is overwritten in place.
     OverwrittenInPlace,
     /// Ordered mode: the last block of a file that is truncated is zeroed in place.
@@ -95,7 +97,7 @@ impl Fault {
     pub const ATOMIC: [Self; 2] = [Self::AtomicInParts, Self::AtomicInPlace];
 
     /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`].
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::FlushDropped,
         Self::FlushAfterLog,
         Self::CommitLost,
@@ -118,6 +120,7 @@ impl Fault {
         Self::TornAccepted,
         Self::LsnIgnored,
         Self::CancelIgnored,
+        Self::MovedUnflushed,
     ];
 }
 

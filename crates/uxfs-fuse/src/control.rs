@@ -10,7 +10,8 @@
 //! ([`COPIED`]).
 //!
 //! 1. A value consists of lines of a name, a space and the rest. A name occurs once.
-//! 2. Reading a value changes nothing and waits for nothing, except for [`remount`] and [`DURABLE`].
+//! 2. Reading a value changes nothing and waits for nothing, except for [`remount`], [`DURABLE`] and
+//!    [`crate::defrag`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -100,7 +101,7 @@ impl Control {
         let mut lines = Lines::default();
         lines.add("shared", copied.shared);
         lines.add("written", copied.written);
-        lines.0.into_bytes()
+        lines.bytes()
     }
 
     /// The value of a name of a file; `None` for a name that this module does not have.
@@ -140,6 +141,9 @@ impl Control {
                 lines.add("loss_seconds", loss.as_secs());
                 lines.add("loss", ordered_words(loss));
             }
+        }
+        if let Some(rate) = options.autodefrag {
+            lines.add("autodefrag_bytes_per_second", rate);
         }
         lines.add("awake", if self.awake { "on" } else { "off" });
         if let Some(transport) = volume.transport() {
@@ -185,7 +189,7 @@ impl Control {
             lines.add("recovered_steps", recovery.intents);
             lines.add("recovered_files_freed", recovery.unlinked);
         }
-        lines.0.into_bytes()
+        lines.bytes()
     }
 }
 
@@ -212,14 +216,19 @@ fn stats(volume: &Volume, fs: &Fs) -> Vec<u8> {
     for (kind, count) in requests {
         lines.add(&format!("{REQUESTS}_{kind}"), count);
     }
-    lines.0.into_bytes()
+    lines.bytes()
 }
 
+/// The lines of a value.
 #[derive(Default)]
-struct Lines(String);
+pub(crate) struct Lines(String);
 
 impl Lines {
-    fn add(&mut self, name: &str, value: impl core::fmt::Display) {
+    pub(crate) fn bytes(self) -> Vec<u8> {
+        self.0.into_bytes()
+    }
+
+    pub(crate) fn add(&mut self, name: &str, value: impl core::fmt::Display) {
         // A label may hold any byte.
         let value = without_errno(&value.to_string()).replace('\n', "?");
         self.0.push_str(&format!("{name} {value}\n"));
@@ -242,7 +251,8 @@ pub fn ask(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
     read_value(&root_of(path)?, name)
 }
 
-fn read_value(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
+/// As [`ask`], of a file itself.
+pub(crate) fn read_value(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
     let mut room = vec![0; VALUE_MAX];
     let name = String::from_utf8_lossy(name);
     let len = rustix::fs::getxattr(path, &*name, &mut room)?;
@@ -258,7 +268,7 @@ pub(crate) fn remounted(result: Result<(), String>) -> Vec<u8> {
         Ok(()) => lines.add("remounted", "yes"),
         Err(why) => lines.add("refused", why),
     }
-    lines.0.into_bytes()
+    lines.bytes()
 }
 
 /// Changes options of a mount: `words` as after `-o`, `path` as for [`ask`]. The caller handles the
@@ -305,7 +315,7 @@ pub fn order(path: &Path) -> io::Result<Duration> {
 pub(crate) fn made_durable() -> Vec<u8> {
     let mut lines = Lines::default();
     lines.add("durable", "yes");
-    lines.0.into_bytes()
+    lines.bytes()
 }
 
 /// Copies a file inside a mount by sharing its blocks, and replaces the file that has the new name.

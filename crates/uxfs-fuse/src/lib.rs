@@ -20,6 +20,7 @@ pub mod awake;
 mod blk;
 pub mod control;
 mod current_options;
+pub mod defrag;
 mod durability;
 mod handles;
 pub mod holders;

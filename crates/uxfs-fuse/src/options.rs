@@ -26,6 +26,10 @@ const COMMIT: Duration = Duration::from_secs(1);
 const EXPIRE: u32 = 300;
 const INTERVAL: u32 = 100;
 
+/// Bytes that `autodefrag` moves in a second.
+const DEFRAG_RATE: u64 = 8 << 20;
+const DEFRAG_LEAST: u64 = 64 << 10;
+
 /// Largest value of `commit=` in seconds.
 const COMMIT_MAX: u64 = 300;
 
@@ -73,6 +77,9 @@ pub struct Options {
     /// the first write.
     pub strict_open: bool,
     pub discard: bool,
+    /// How many bytes of files that write-back splits are moved together in a second, in the background
+    /// (`autodefrag`); `None` for none.
+    pub autodefrag: Option<u64>,
     /// How changes are logged, how long they stay in memory (`commit=`), and how calls of fsync
     /// share flushes (`fsync_policy=`, `flush_elision=`).
     pub journal: JournalOptions,
@@ -107,6 +114,7 @@ impl Default for Options {
             allow_other: false,
             strict_open: false,
             discard: false,
+            autodefrag: None,
             journal: journal(),
             writeback: Some(writeback()),
             fuseblk: false,
@@ -178,6 +186,7 @@ impl Options {
             ("awake", options.awake != self.awake),
             ("norecovery", options.norecovery != self.norecovery),
             ("sync=", options.mode != self.mode),
+            ("autodefrag", options.autodefrag != self.autodefrag),
         ];
         match fixed.into_iter().find(|(_, changed)| *changed) {
             Some((name, _)) => Err(format!(
@@ -232,6 +241,7 @@ impl Options {
         open.journal = self.journal;
         open.writeback = self.writeback;
         open.sync = self.mode;
+        open.defrag = self.autodefrag.is_some();
         open
     }
 
@@ -264,6 +274,8 @@ impl Options {
             "sync" => (self.wsync, self.sync) = (true, true),
             "discard" => self.discard = true,
             "nodiscard" => self.discard = false,
+            "autodefrag" => self.autodefrag = Some(DEFRAG_RATE),
+            "noautodefrag" => self.autodefrag = None,
             // Options that a remount resets.
             "nosync" | "nowsync" => (self.wsync, self.sync) = (false, false),
             "allow_other" => self.allow_other = true,
@@ -302,6 +314,10 @@ impl Options {
             "threads" => match value.parse() {
                 Ok(threads @ 1..=64) => self.threads = Some(threads),
                 _ => return wrong("1 to 64 threads answer requests"),
+            },
+            "autodefrag" => match bytes(name, value)? {
+                rate @ DEFRAG_LEAST.. => self.autodefrag = Some(rate),
+                _ => return wrong("64k or more bytes in a second"),
             },
             "cache_bytes" => match usize::try_from(bytes(name, value)?) {
                 Ok(cache) => self.cache_bytes = Some(cache),

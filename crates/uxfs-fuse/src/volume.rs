@@ -38,6 +38,9 @@ use crate::worker::Worker;
 /// Interval of discards, if freed space is discarded.
 const DISCARD: Duration = Duration::from_secs(2);
 
+/// How often data is moved in the background.
+const DEFRAG: Duration = Duration::from_millis(250);
+
 /// The progress of a program's FITRIM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Trimming {
@@ -64,6 +67,7 @@ pub(crate) struct Volume {
     /// The state of requests for durability.
     pub(crate) durability: Durability,
     discarder: Mutex<Option<JoinHandle<()>>>,
+    defragger: Mutex<Option<JoinHandle<()>>>,
     /// Receives the progress of trimming.
     trim_callback: Mutex<Option<TrimCallback>>,
     /// A fault planted in the thread that created this, which its worker threads share.
@@ -108,6 +112,7 @@ impl Volume {
             writer: Worker::default(),
             durability: Durability::new(threads),
             discarder: Mutex::default(),
+            defragger: Mutex::default(),
             trim_callback: Mutex::default(),
             fault: fault::in_force(),
             writeback_queued: AtomicBool::new(false),
@@ -346,6 +351,23 @@ impl Volume {
         }
     }
 
+    /// Moves the data of split files together, `rate` bytes in a second, until the mount ends.
+    fn defrag_loop(&self, rate: u64) {
+        let mut ending = self.ending.lock();
+        while !*ending {
+            drop(ending);
+            let part = u64::try_from(u128::from(rate) * DEFRAG.as_millis() / 1000).unwrap_or(rate);
+            // A stopped volume reports its error to every request.
+            let Ok(moved) = self.work(|fs| fs.defrag_pass(part)) else { return };
+            ending = self.ending.lock();
+            if !*ending {
+                // A pass may move more than its share.
+                let due = Duration::from_secs_f64(moved as f64 / rate as f64);
+                self.ends.wait_for(&mut ending, due.max(DEFRAG));
+            }
+        }
+    }
+
     /// Keeps idle processors from halting while there are many requests.
     ///
     /// # Errors
@@ -375,7 +397,14 @@ impl Volume {
             return Ok(());
         };
         self.start_write_threads(fs)?;
-        self.discard(self.current_options.all().discard)
+        let options = self.current_options.all();
+        if let Some(rate) = options.autodefrag {
+            let volume = Arc::clone(self);
+            let work = std::thread::Builder::new().name("uxfs-defrag".into());
+            let thread = work.spawn(move || volume.defrag_loop(rate))?;
+            *self.defragger.lock() = Some(thread);
+        }
+        self.discard(options.discard)
     }
 
     /// Starts the threads that write.
@@ -411,10 +440,15 @@ impl Volume {
     }
 
     fn end_discarding(&self) {
+        self.end_thread(&self.discarder);
+    }
+
+    /// Ends a thread that waits for [`Volume::ends`].
+    fn end_thread(&self, thread: &Mutex<Option<JoinHandle<()>>>) {
         // Under the lock, so that the thread cannot miss it.
         drop(self.ending.lock());
         self.ends.notify_all();
-        if let Some(thread) = self.discarder.lock().take() {
+        if let Some(thread) = thread.lock().take() {
             // A panic there was reported where it happened.
             let _ = thread.join();
         }
@@ -428,6 +462,7 @@ impl Volume {
         self.end_write_back();
         *self.ending.lock() = true;
         self.end_discarding();
+        self.end_thread(&self.defragger);
         let mut closed = self.closed.lock();
         closed.get_or_insert_with(|| self.close_once()).clone()
     }

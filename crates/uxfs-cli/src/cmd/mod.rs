@@ -16,6 +16,7 @@ pub(crate) mod completions;
 pub(crate) mod cp;
 #[cfg(feature = "crash")]
 pub(crate) mod crash;
+pub(crate) mod defrag;
 pub(crate) mod df;
 pub(crate) mod disk;
 pub(crate) mod du;

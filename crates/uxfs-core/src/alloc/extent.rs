@@ -99,7 +99,8 @@ pub(super) fn take_for_freelist(
     Ok(Some((start, len)))
 }
 
-type Found = (FreeExtent, AgBlock, u32);
+/// The free extent, and the part of it that is used.
+pub(super) type Found = (FreeExtent, AgBlock, u32);
 
 fn find(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     match find_near(tx, ag, want)? {
@@ -158,7 +159,7 @@ fn find_near(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
 }
 
 /// The shortest extent that satisfies the whole request, otherwise the longest acceptable one.
-fn find_by_len(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
+pub(super) fn find_by_len(tx: &Tx<'_>, ag: AgNo, want: &Want) -> Result<Option<Found>> {
     let (env, tree) = (Env::Tx(tx), CntTree::new(ag));
     let mut cursor = Cursor::<CntTree>::seek(env, &tree, &(want.max, 0))?;
     while let Some(free) = cursor.rec(env, &tree) {

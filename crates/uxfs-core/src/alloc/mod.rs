@@ -15,6 +15,7 @@ pub mod freelist;
 mod owner;
 mod refcount;
 mod rmap;
+pub(crate) mod room;
 pub(crate) mod staging;
 
 use uxfs_format::btree::{Rmap, RmapKey};

@@ -178,15 +178,28 @@ pub(crate) fn alloc_run(
     run: &Run,
     goal: Goal,
 ) -> Result<Extent> {
-    let Run { at, min, want, unwritten } = *run;
     let fs = tx.fs();
-    let inode = tx.inode(slot);
-    let ino = inode.ino;
-    let follow = before(fs, inode, fork, at)?.map(|e| e.start.plus(e.len));
+    let follow = before(fs, tx.inode(slot), fork, run.at)?.map(|e| e.start.plus(e.len));
     let goal = match follow {
         Some(fsb) if fs.geo.fsb_valid(fsb, 1) => Goal::Near(fsb),
         _ => goal,
     };
+    alloc_at(tx, slot, fork, run, goal)
+}
+
+/// As [`alloc_run`], but starts at `goal` even if the preceding extent could be continued.
+///
+/// # Errors
+/// As [`alloc_some`].
+pub(crate) fn alloc_at(
+    tx: &mut Tx<'_>,
+    slot: InodeSlot,
+    fork: Fork,
+    run: &Run,
+    goal: Goal,
+) -> Result<Extent> {
+    let Run { at, min, want, unwritten } = *run;
+    let ino = tx.inode(slot).ino;
     let owner = Owner::Fork { ino, fork, offset: at, unwritten };
     let most = want.min(MAX_EXTENT_LEN);
     let got = match alloc::alloc_anywhere(tx, goal, min.min(most), most, owner) {

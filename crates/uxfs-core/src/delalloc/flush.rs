@@ -72,13 +72,32 @@ struct Piece {
 }
 
 /// A file that is being written back.
-struct WritebackBatch {
+pub(super) struct WritebackBatch {
     file: Arc<File>,
     /// `None` in an epoch, for a file without dirty data whose blocks another thread changes.
     _hold: Option<WritebackBlock>,
     pieces: Vec<Piece>,
     size: u64,
     failed: Option<Error>,
+}
+
+impl WritebackBatch {
+    /// The first block behind those that have a place.
+    pub(super) fn placed_to(&self) -> u64 {
+        self.pieces.last().map_or(0, |piece| piece.block + 1)
+    }
+
+    /// Notes that the blocks of `part` that lie in `extent`, whose content is written now, go there.
+    pub(super) fn add_scattered(&mut self, fs: &Fs, part: &[DirtyBlock], extent: &Extent) {
+        let start = fs.geo.fsb_daddr(extent.start).bytes();
+        let from = part.partition_point(|(block, ..)| *block < extent.offset.0);
+        let to = part.partition_point(|(block, ..)| *block < extent.end().0);
+        for (block, content, _) in &part[from..to] {
+            let device = Some(start + ((block - extent.offset.0) << fs.geo.block_log));
+            let (block, content) = (*block, content.clone());
+            self.pieces.push(Piece { block, device, content, backing: Backing::Own });
+        }
+    }
 }
 
 /// Reserved blocks of a file that a transaction uses.
@@ -95,7 +114,7 @@ impl LentBlocks {
     }
 }
 
-type DirtyBlock = (u64, Content, Backing);
+pub(super) type DirtyBlock = (u64, Content, Backing);
 
 impl Fs {
     /// Writes a file's data to the device, if some of it is in memory only. That makes nothing
@@ -361,12 +380,11 @@ impl Fs {
                         if made >= EXTENTS_A_STEP || made > 0 && !tx.has_room() {
                             break;
                         }
-                        made += 1;
                         // No checkpoint is cut before the new blocks hold the data.
-                        for new in self.remap(tx, slot, &extent, goal)? {
-                            self.add_pieces(batch, part, &new, true);
-                        }
-                        done += extent.len as usize;
+                        let most = (EXTENTS_A_STEP - made, goal);
+                        let moved = self.place_moved(tx, slot, batch, &part[done..], most)?;
+                        made += moved.extents;
+                        done += moved.done;
                         continue;
                     }
                     if shares && !extent.unwritten && !self.ordered {
@@ -635,7 +653,7 @@ impl Delalloc {
 
 /// How many blocks from the first on follow each other. With `alike`, all or none of them are on blocks of
 /// their own already.
-fn run_len(part: &[DirtyBlock], alike: bool) -> u64 {
+pub(super) fn run_len(part: &[DirtyBlock], alike: bool) -> u64 {
     let own = |block: &DirtyBlock| block.2 == Backing::Own;
     let follows = |pair: &&[DirtyBlock]| {
         pair[0].0 + 1 == pair[1].0 && !(alike && own(&pair[0]) != own(&pair[1]))

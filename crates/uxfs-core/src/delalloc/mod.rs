@@ -26,6 +26,7 @@
 mod errors;
 mod file;
 mod flush;
+mod moved;
 mod options;
 mod page;
 mod policy;

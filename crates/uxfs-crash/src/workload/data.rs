@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use uxfs::{AtomicRange, Fallocate, Result};
+use uxfs::{AtomicRange, DefragOptions, Fallocate, Result};
 use uxfs_format::inode::S_IFREG;
 
 use super::Workload;
@@ -196,6 +196,20 @@ impl Workload<'_> {
         let (one, other) = (self.ino(&from)?, self.ino(&to)?);
         self.fs.share(one, from_at as u64, other, to_at as u64, len as u64)?;
         self.change(&to, step, |file| file.share(&source, from_at, len, to_at));
+        Ok(())
+    }
+
+    /// Moves a file to fewer extents. Its content stays.
+    pub(super) fn defrag(&mut self, step: usize) -> Result<()> {
+        let Some(path) = self.any(S_IFREG) else { return Ok(()) };
+        let shared = self.rng.once_in(3);
+        self.record_operation(if shared { "defrag-shared" } else { "defrag" });
+        self.fs.defrag(self.ino(&path)?, DefragOptions { shared })?;
+        if shared {
+            // Some of its blocks may still be shared: writes to these show later than is allowed for.
+            let size = self.tree[&path].file.size;
+            self.change(&path, step, |file| file.unshare(0, size));
+        }
         Ok(())
     }
 }

@@ -262,6 +262,7 @@ impl<'a> Workload<'a> {
             33 if self.rng.once_in(4) => self.set_label(),
             33 => self.release(),
             34 if self.mode != DataMode::AtOnce => self.write_back(),
+            35 | 36 => self.defrag(step),
             _ => self.remove(),
         }
     }

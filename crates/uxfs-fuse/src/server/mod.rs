@@ -41,6 +41,7 @@ use uxfs_transport::{
 use crate::attr::{attr_of, ino_of, statx_of};
 use crate::control::{self, Control};
 use crate::current_options::CurrentOptions;
+use crate::defrag;
 use crate::durability::{Caller, Scope, Waiter};
 use crate::handles::Handles;
 use crate::options::Options;
@@ -140,6 +141,30 @@ impl Server {
         // If no thread can be started, dropping the reply answers with an error.
         let _ = work.spawn(move || {
             reply.send(Ok(&control::remounted(volume.remount(words))));
+        });
+    }
+
+    /// Moves a part of a file, in a thread of its own.
+    fn defrag(&self, req: &Request, node: Node, words: &[u8], reply: ReplyXattr) {
+        let Some(request) = defrag::Request::parse(words) else {
+            return reply.error(Errno::INVAL);
+        };
+        let ino = self.ino(node);
+        let owner = match self.volume.with(|fs| fs.stat(ino)) {
+            Ok(stat) => stat.uid,
+            Err(error) => return reply.error(error),
+        };
+        let server = rustix::process::geteuid().as_raw();
+        let of_mount = !req.is_of_guest() && req.uid() == server;
+        if req.uid() != 0 && req.uid() != owner && !of_mount {
+            return reply.error(Errno::PERM);
+        }
+        let volume = Arc::clone(&self.volume);
+        let work = std::thread::Builder::new().name("uxfs-defrag".into());
+        // If no thread can be started, dropping the reply answers with an error.
+        let _ = work.spawn(move || {
+            let value = volume.with(|fs| request.run(fs, ino));
+            reply.send(value.as_deref().map_err(|error| *error));
         });
     }
 
@@ -555,6 +580,9 @@ impl Filesystem for Server {
         if let Some(words) = name.strip_prefix(control::REMOUNT) {
             return self.remount(req, words, reply);
         }
+        if let Some(words) = name.strip_prefix(defrag::PART) {
+            return self.defrag(req, node, words, reply);
+        }
         if name == control::DURABLE {
             let value = control::made_durable();
             let send = move |done: Result<()>| reply.send(done.map(|()| &*value));
@@ -567,6 +595,7 @@ impl Filesystem for Server {
         let value = self.volume.with(|fs| {
             match self.control.value(&self.volume, fs, self.ino(node), name) {
                 Some(value) => Ok(value),
+                None if name == defrag::EXTENTS => defrag::extents(fs, self.ino(node)),
                 None => xattrs::get(fs, self.ino(node), name),
             }
         });

@@ -10,6 +10,7 @@ mod cached;
 mod calls;
 mod clients;
 mod counts;
+mod defrag;
 mod engine;
 mod faults;
 mod guests;

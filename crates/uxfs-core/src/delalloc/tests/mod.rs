@@ -8,6 +8,7 @@ mod host;
 mod limits;
 mod model;
 mod ordered;
+mod placement;
 
 use std::ops::Range;
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ use uxfs_journal::Time;
 use uxfs_testkit::Rng;
 
 use super::{Volume, content, volume_of};
-use crate::{Fallocate, WritebackOptions};
+use crate::{DefragOptions, Fallocate, WritebackOptions};
 
 const MIB: usize = 1 << 20;
 
@@ -43,7 +43,7 @@ impl Model {
         let most = if rng.once_in(6) { 300_000 } else { 9000 };
         let len = 1 + rng.index(most);
         let end = from + len;
-        match rng.below(16) {
+        match rng.below(17) {
             0..=8 => {
                 let bytes = rng.bytes(len);
                 v.fs.write_at(ino, from as u64, &bytes).unwrap();
@@ -85,6 +85,10 @@ impl Model {
                 1 => v.fs.fdatasync(ino).unwrap(),
                 _ => assert_eq!(v.fs.stat(ino).unwrap().size, data.len() as u64),
             },
+            15 => {
+                let shared = rng.once_in(2);
+                v.fs.defrag(ino, DefragOptions { shared }).unwrap();
+            }
             _ => {
                 let mut found = vec![0; len];
                 let got = v.fs.read_at(ino, from as u64, &mut found).unwrap();

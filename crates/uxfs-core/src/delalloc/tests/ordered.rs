@@ -14,7 +14,7 @@ use uxfs_testkit::{RecordDev, Recording, Rng};
 
 use super::options;
 use crate::ops::NewInode;
-use crate::{Error, Fallocate, Fs, OpenOptions, SyncMode, WritebackOptions};
+use crate::{DefragOptions, Error, Fallocate, Fs, OpenOptions, SyncMode, WritebackOptions};
 
 const LEN: usize = 96 << 20;
 const WRITERS: usize = 3;
@@ -83,6 +83,9 @@ fn write(fs: &Fs, disk: &RecordDev<MemDev, Durable>, seed: u64, writer: usize) {
                     fs.truncate(*ino, BYTES as u64).unwrap();
                 }
             }
+        }
+        if other.once_in(10) {
+            fs.defrag(inos[other.index(FILES)], DefragOptions { shared: true }).unwrap();
         }
         if other.once_in(40) {
             fs.wait(fs.durable().unwrap()).unwrap();

@@ -21,7 +21,7 @@ const ENODATA: i32 = 61;
 
 type Op = (u64, fn(&mut Run));
 
-const TABLE: [Op; 21] = [
+const TABLE: [Op; 22] = [
     (20, Run::create),
     (8, Run::mkdir),
     (8, Run::symlink),
@@ -42,6 +42,7 @@ const TABLE: [Op; 21] = [
     (22, Run::share),
     (30, Run::fallocate),
     (6, Run::set_hints),
+    (8, Run::defrag),
     (4, Run::freeze),
 ];
 

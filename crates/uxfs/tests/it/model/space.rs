@@ -1,6 +1,6 @@
 //! Operations on the space of files: sharing, and fallocate in all its modes.
 
-use uxfs::{Error, Fallocate, Xflags};
+use uxfs::{DefragOptions, Error, Fallocate, Xflags};
 use uxfs_format::Ino;
 
 use super::Run;
@@ -110,6 +110,14 @@ impl Run {
         let overlap = from == to && from_at < to_last && to_at < from_last;
         let bad = from_at % block != 0 || to_at % block != 0 || from_end > source;
         (bad || ragged || overlap).then_some(EINVAL)
+    }
+
+    /// Moves a file, which changes nothing that the model knows.
+    pub(super) fn defrag(&mut self) {
+        let Some(ino) = self.file() else { return };
+        let shared = self.rng.once_in(3);
+        let got = self.fs().defrag(ino, DefragOptions { shared });
+        self.same("defrag", got, None);
     }
 
     pub(super) fn fallocate(&mut self) {
