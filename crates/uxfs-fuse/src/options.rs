@@ -445,6 +445,11 @@ mod tests {
         assert!(Options::parse("noawake,awake").unwrap().awake);
         assert!(!Options::parse("awake,noawake").unwrap().awake);
         assert!(!Options::default().awake);
+        let defrag = |text: &str| Options::parse(text).unwrap().autodefrag;
+        assert_eq!(defrag("autodefrag"), Some(8 << 20));
+        assert_eq!(defrag("autodefrag=1m"), Some(1 << 20));
+        assert_eq!((defrag("autodefrag,noautodefrag"), defrag("")), (None, None));
+        assert!(Options::parse("autodefrag").unwrap().open_options().defrag);
         assert!(options.read_only && options.norecovery);
         assert_eq!((options.atime, options.journal.buffer), (Atime::Never, 256 << 10));
         assert_eq!(options.kernel, ["noatime", "nosuid"]);
@@ -489,6 +494,7 @@ mod tests {
         for (text, named) in [
             ("threads=4", "threads"),
             ("noio_uring", "io_uring"),
+            ("autodefrag", "autodefrag"),
             ("sync=ordered", "sync="),
             ("nosuch", "nosuch"),
         ] {
@@ -521,6 +527,7 @@ mod tests {
             ("logbsize=12k", "logbsize=12k"),
             ("logbufs=9", "logbufs=9"),
             ("threads=0", "threads=0"),
+            ("autodefrag=1k", "autodefrag=1k"),
             ("fsync_policy=never", "fsync_policy=never"),
             ("flush_elision=", "flush_elision="),
             ("norecovery", "norecovery"),

@@ -41,8 +41,8 @@ use crate::session::{Failure, Result, Session};
 ///
 /// `uxfs mount -o remount,OPTIONS DIR`, or mount(8), changes the options of a mount: ro and rw (root),
 /// commit=, dirty_*=, cache_bytes=, discard, sync (nosync turns it off), the access times and how fsyncs
-/// share flushes. sync=, threads=, strict_open, allow_other, fuseblk, io_uring and awake cannot change. Changing to
-/// ro fails while a file is open for writing.
+/// share flushes. sync=, threads=, strict_open, allow_other, fuseblk, io_uring, awake and autodefrag cannot
+/// change. Changing to ro fails while a file is open for writing.
 ///
 /// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
 /// nodiratime, lazytime, discard, nodiscard, delaylog, nodelaylog, logbufs=2..8, logbsize=16k..256k,
@@ -50,12 +50,14 @@ use crate::session::{Failure, Result, Session};
 /// allow_other, default_permissions (always on). Other options of XFS, such as sunit=, allocsize= or
 /// uquota, are refused with the reason. uxfs' own: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
 /// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open, fuseblk,
-/// io_uring, noio_uring, awake, noawake, sync=durable, sync=ordered, loss=SECONDS, fsync_policy=,
-/// flush_elision=.
+/// io_uring, noio_uring, awake, noawake, sync=durable, sync=ordered, loss=SECONDS, autodefrag[=RATE],
+/// noautodefrag, fsync_policy=, flush_elision=.
 ///
 /// With sync=ordered, fsync and its kin return at once, and after a crash the whole volume, file contents
 /// included, is that of one earlier moment, at most loss= seconds old (5). `uxfs sync DIR`, and writes with
 /// O_DIRECT and O_DSYNC, still mean the disk. docs/ORDERED.md says what a program may rely on.
+/// autodefrag moves files that such writes split together again in the background, 8m bytes in a second
+/// unless RATE says otherwise; `uxfs defrag` does it at once.
 ///
 /// Callers that call fsync at the same time share flushes. fsync_policy= chooses how: auto (measures the
 /// disk and the callers, and waits while that pays; the default), greedy, gather, gather:EIGHTHS,

@@ -239,12 +239,8 @@ impl Fs {
         let Some(mut run) = FileRun::next(self, tx.inode(slot), from, end)? else {
             return Ok(Next::End);
         };
-        if shares {
-            let first = run.extents.first().map_or(end, Extent::end);
-            self.drop_shared(&mut tx, &mut run)?;
-            if run.extents.is_empty() {
-                return Ok(Next::From(first));
-            }
+        if shares && let Some(next) = self.leave_shared(&mut tx, &mut run)? {
+            return Ok(Next::From(next));
         }
         let (start, end) = (run.start(), run.end());
         let left = bmap::before(self, tx.inode(slot), Fork::Data, start)?;
@@ -285,16 +281,24 @@ impl Fs {
         Ok((places(self, inode, start, end)?, places(self, inode, around, end.plus(1))?))
     }
 
-    /// Cuts the run off where the first extent with shared blocks begins.
-    fn drop_shared(&self, tx: &mut Tx<'_>, run: &mut FileRun) -> Result<()> {
+    /// Cuts the run off where its first extent with shared blocks begins. If that is its start, returns the
+    /// end of the shared ones there.
+    fn leave_shared(&self, tx: &mut Tx<'_>, run: &mut FileRun) -> Result<Option<FileBlock>> {
+        let mut behind = None;
         for at in 0..run.extents.len() {
             let extent = run.extents[at];
-            if !extent.unwritten && self.is_shared(tx, &extent)? {
-                run.extents.truncate(at);
-                break;
+            let shared = !extent.unwritten && self.is_shared(tx, &extent)?;
+            match (shared, behind) {
+                (true, _) if at == 0 || behind.is_some() => behind = Some(extent.end()),
+                (true, _) => {
+                    run.extents.truncate(at);
+                    break;
+                }
+                (false, Some(_)) => break,
+                (false, None) => {}
             }
         }
-        Ok(())
+        Ok(behind)
     }
 
     /// Are blocks of the extent shared? The transaction holds no group.
