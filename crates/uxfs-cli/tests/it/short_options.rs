@@ -54,7 +54,7 @@ const MODELS: [(&str, &str); 38] = [
 const OWN: [(char, &str); 4] = [('h', "help"), ('o', "options"), ('q', "quiet"), ('v', "verbose")];
 
 /// Exceptions: letters whose meaning differs from the model or from [`OWN`], and the reason.
-const EXCEPTIONS: [(&str, char, &str); 8] = [
+const EXCEPTIONS: [(&str, char, &str); 10] = [
     (
         "mount",
         'f',
@@ -68,6 +68,12 @@ const EXCEPTIONS: [(&str, char, &str); 8] = [
     ("disk build", 'o', "a file to write is -o FILE to everybody; there is no volume to open"),
     ("disk build", 'f', "makes a new image in place of an old one, as mkfs and import"),
     ("metadump", 'v', "the dump's version, as xfs_metadump 7 has it"),
+    ("defrag", 'n', "changes nothing, as -n of xfs_repair; xfs_fsr has no such option"),
+    (
+        "defrag",
+        'r',
+        "descends, as btrfs filesystem defragment; xfs_fsr takes whole volumes or files",
+    ),
     ("fallocate", 'u', "util-linux has no way to unshare; xfs_io's is the command funshare"),
     ("extsize", 's', "xfs_io takes the size as an operand; truncate's letter"),
     ("cowextsize", 's', "xfs_io takes the size as an operand; truncate's letter"),

@@ -59,8 +59,13 @@ fn each_planted_fault_of_atomic_writes_is_found() {
 
 #[test]
 fn each_planted_fault_of_ordered_mode_is_found() {
-    let shared =
-        [Fault::ReusedEarly, Fault::DataUnflushed, Fault::FlushAfterLog, Fault::CommitLost];
+    let shared = [
+        Fault::ReusedEarly,
+        Fault::DataUnflushed,
+        Fault::MovedUnflushed,
+        Fault::FlushAfterLog,
+        Fault::CommitLost,
+    ];
     all_are_found(&[&Fault::ORDERED[..], &shared].concat(), true);
 }
 
