@@ -314,7 +314,7 @@ impl Model {
                 groups.insert(AgNo(self.geo.daddr_ag(Daddr(key.0 / 512)).0.0));
             }
             if kind == Kind::Buf {
-                object.note_logged_chunks(&patches, &bytes);
+                object.note_logged_chunks(&patches, &bytes, new);
             }
             let (lsn, durable) = (transaction.lsn, false);
             object.versions.push(LoggedVersion {

@@ -226,8 +226,9 @@ impl Object {
     }
 
     /// Notes the chunks that a buffer item logs. Of a buffer that was never written in place, only
-    /// these are compared.
-    pub(super) fn note_logged_chunks(&mut self, patches: &[Patch], after: &[u8]) {
+    /// these are compared: of one in blocks that were `free`, as pieces of a directory's block without
+    /// a header, and of one whose header is new.
+    pub(super) fn note_logged_chunks(&mut self, patches: &[Patch], after: &[u8], free: bool) {
         let [Patch::Chunks(pieces)] = patches else {
             if let [Patch::Whole(_)] = patches {
                 self.known = None;
@@ -240,10 +241,11 @@ impl Object {
             logged[(*chunk).min(to)..to].fill(true);
         }
         let layout = BufKind::identify(after, &KINDS).and_then(BufKind::layout);
-        let new = layout.is_some_and(|layout| {
-            let lsn = layout.lsn;
-            logged.get(lsn / CHUNK) == Some(&true) && after.get(lsn..lsn + 8) == Some(&[0; 8])
-        });
+        let new = free
+            || layout.is_some_and(|layout| {
+                let lsn = layout.lsn;
+                logged.get(lsn / CHUNK) == Some(&true) && after.get(lsn..lsn + 8) == Some(&[0; 8])
+            });
         match &mut self.known {
             _ if new => self.known = Some(logged),
             Some(known) => known.iter_mut().zip(logged).for_each(|(known, new)| *known |= new),
