@@ -97,9 +97,9 @@ fn an_extent_size_hint_bounds_how_split_a_file_becomes() {
             "hint {hint}: {:?} extents after 1, 8, 16, 32 epochs, {logged} bytes of log",
             [0, 7, 15, 31].map(|at| extents[at])
         );
-        if hint > 0 {
-            // Each unit is one extent or a part of one.
-            assert!(end <= FILE as u64 / hint, "{extents:?}");
+        // Each unit is one extent or a part of one.
+        if let Some(units) = (FILE as u64).checked_div(hint) {
+            assert!(end <= units, "{extents:?}");
         }
         last.push(end);
         check(&dev, fs, file, &content);

@@ -140,8 +140,7 @@ impl Fs {
         from: u64,
         most: u64,
     ) -> Result<DefragPart> {
-        let mut retried = |run: &dyn Fn() -> Result<(Next, u64)>| self.retry_enospc(run);
-        self.defrag_runs((ino, options), from, most, &mut retried)
+        self.defrag_runs((ino, options), from, most, true)
     }
 
     /// Moves about `most` bytes of the files that write-back has split ([`crate::OpenOptions::defrag`]). Waits
@@ -161,9 +160,8 @@ impl Fs {
         while moved < most
             && let Some((ino, from)) = split.next(measure)
         {
-            let mut once = |run: &dyn Fn() -> Result<(Next, u64)>| self.retry_groups(run);
             let file = (ino, DefragOptions::default());
-            match self.defrag_runs(file, from, most - moved, &mut once) {
+            match self.defrag_runs(file, from, most - moved, false) {
                 Ok(DefragPart { kept: Some(_), .. })
                 | Err(Error::NoSpace | Error::NotFound | Error::IsDir | Error::Invalid(_)) => {
                     split.forget(ino);
@@ -179,19 +177,21 @@ impl Fs {
         Ok(moved)
     }
 
-    /// The runs of a file, each moved by `attempt`.
+    /// As [`Fs::defrag_part`]; waits for blocks that are busy if `patient`.
     fn defrag_runs(
         &self,
         (ino, options): (Ino, DefragOptions),
         from: u64,
         most: u64,
-        attempt: &mut dyn FnMut(&dyn Fn() -> Result<(Next, u64)>) -> Result<(Next, u64)>,
+        patient: bool,
     ) -> Result<DefragPart> {
         self.check_writable()?;
         let mut part = DefragPart::default();
         let mut at = FileBlock(from >> self.geo.block_log);
         for _ in 0..RUNS {
-            let (next, moved) = attempt(&|| self.defrag_run(ino, options, at))?;
+            let run = || self.defrag_run(ino, options, at);
+            let (next, moved) =
+                if patient { self.retry_enospc(run)? } else { self.retry_groups(run)? };
             part.moved += moved << self.geo.block_log;
             self.balance()?;
             at = match next {

@@ -188,7 +188,7 @@ fn flags_keep_a_file_where_it_is() {
         (Xflags::APPEND, Kept::Immutable),
     ] {
         let old = v.fs.get_fsx(file).unwrap();
-        v.fs.set_fsx(file, &Fsx { xflags: flag, ..old.clone() }).unwrap();
+        v.fs.set_fsx(file, &Fsx { xflags: flag, ..old }).unwrap();
         let done = v.fs.defrag(file, ALONE).unwrap();
         assert_eq!((done.moved, done.kept), (0, Some(kept)));
         assert_eq!(v.extents(file).len(), 20);
