@@ -197,6 +197,8 @@ enum Verb {
     Umount(cmd::umount::Options),
     #[cfg(feature = "crash")]
     Crash(cmd::crash::Options),
+    CrashTest(cmd::crash_test::Options),
+    Ack(cmd::ack::Options),
     #[cfg(feature = "lab")]
     Lab(cmd::lab::Options),
     As(cmd::as_name::Options),
@@ -420,6 +422,8 @@ impl Cli {
             Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
             #[cfg(feature = "crash")]
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),
+            Verb::CrashTest(o) => with("crash-test", o.json, &|s, _| cmd::crash_test::run(o, s)),
+            Verb::Ack(o) => with("ack", false, &|s, _| cmd::ack::run(o, s)),
             #[cfg(feature = "lab")]
             Verb::Lab(o) => with("lab", false, &|s, _| cmd::lab::run(o, s)),
             Verb::As(o) => with("as", false, &|_, _| cmd::as_name::run(o)),

@@ -34,11 +34,12 @@ mod session;
 pub mod settings;
 mod syslog;
 mod volume;
+pub mod watcher;
 mod worker;
 
 pub use options::Options;
 pub use serving::{MemoryGuest, Serving, Until, serve};
-pub use session::{Ender, Mounted, mount};
+pub use session::{Ender, Mounted, mount, mount_watched};
 pub use uxfs_virtiofs as virtiofs;
 pub use volume::Trimming;
 

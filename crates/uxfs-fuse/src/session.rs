@@ -25,6 +25,7 @@ use crate::record::Recorder;
 use crate::server::Server;
 use crate::syslog::Severity;
 use crate::volume::{Trimming, Volume};
+use crate::watcher::Watcher;
 use crate::{blk, control, settings};
 
 /// How long a mount that must end may stay busy before it is detached, and the interval of checks.
@@ -66,8 +67,40 @@ enum Event {
 /// ENOTDIR if `dir` is not a directory; those of the kernel and `fusermount3`. The volume is then
 /// closed, and nothing is mounted.
 pub fn mount(fs: Fs, source: &Path, dir: &Path, options: &Options) -> io::Result<Mounted> {
+    mount_with(fs, source, dir, options, Audience::Users)
+}
+
+/// Mounts a volume for a test: no record is kept, and `watcher` is told what programs change. With a
+/// watcher an fsync of the root directory makes no more durable than that of any directory.
+///
+/// # Errors
+/// As for [`mount`].
+pub fn mount_watched(
+    fs: Fs,
+    source: &Path,
+    dir: &Path,
+    options: &Options,
+    watcher: Option<Arc<dyn Watcher>>,
+) -> io::Result<Mounted> {
+    mount_with(fs, source, dir, options, Audience::Test(watcher))
+}
+
+/// Whom a mount is for.
+enum Audience {
+    /// Those who ask for its state later.
+    Users,
+    Test(Option<Arc<dyn Watcher>>),
+}
+
+fn mount_with(
+    fs: Fs,
+    source: &Path,
+    dir: &Path,
+    options: &Options,
+    audience: Audience,
+) -> io::Result<Mounted> {
     let volume = Volume::new(fs, options);
-    let started = start(&volume, source, dir, options);
+    let started = start(&volume, source, dir, options, audience);
     match started {
         Ok(mounted) => Ok(mounted),
         Err(error) => {
@@ -86,6 +119,7 @@ fn start(
     source: &Path,
     dir: &Path,
     options: &Options,
+    audience: Audience,
 ) -> io::Result<Mounted> {
     let dir = dir.canonicalize()?;
     if !dir.is_dir() {
@@ -95,7 +129,10 @@ fn start(
         volume.keep_awake()?;
     }
     volume.start()?;
-    let server = Server::new(Arc::clone(volume), options.clone());
+    let mut server = Server::new(Arc::clone(volume), options.clone());
+    if let Audience::Test(Some(watcher)) = &audience {
+        server.tell(Arc::clone(watcher));
+    }
     let cached = server.cached();
     let settings = settings::session(options.threads, options.io_uring != Some(false));
     let session = match options.fuseblk {
@@ -111,7 +148,9 @@ fn start(
     volume.set_transport(session.transport());
     volume.set_requests(session.requests());
     // Before the first request, so that the record has every message.
-    volume.set_recorder(Recorder::begin("mount", source, &dir));
+    if let Audience::Users = audience {
+        volume.set_recorder(Recorder::begin("mount", source, &dir));
+    }
     let (sender, events) = channel();
     let ended = sender.clone();
     let threads = session.threads();

@@ -30,7 +30,7 @@ mod rng;
 #[cfg(feature = "devices")]
 pub use count::{CountDev, Counts};
 #[cfg(feature = "devices")]
-pub use cut::Recording;
+pub use cut::{Recording, Survivor};
 #[cfg(feature = "devices")]
 pub use fault::{Answer, Call, FaultDev, Op, Rule, RuleId};
 #[cfg(feature = "devices")]

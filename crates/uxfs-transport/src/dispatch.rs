@@ -23,6 +23,8 @@ use crate::outlet::Outlet;
 use crate::reply::{Reply, ReplyEmpty};
 use crate::request::{Args, Origin, Request};
 
+/// The bit of a write's flags that the kernel writes a page of its cache back.
+const WRITE_CACHE: u32 = 1 << 0;
 /// The bit of a write's flags that the server removes set-ID bits and capabilities.
 const WRITE_KILL_PRIVILEGES: u32 = 1 << 2;
 
@@ -193,6 +195,7 @@ fn call(
                 offset: write.offset,
                 data: args.bytes(write.size)?,
                 kill_privileges: write.write_flags & WRITE_KILL_PRIVILEGES != 0,
+                cached: write.write_flags & WRITE_CACHE != 0,
                 flags: write.flags.cast_signed(),
             };
             server.write(req, node, &write, reply(pending, 0)?);

@@ -37,6 +37,8 @@ pub struct Write<'a> {
     pub data: &'a [u8],
     /// The server removes set-ID bits and capabilities.
     pub kill_privileges: bool,
+    /// The kernel writes a page of its cache back, which no process waits for.
+    pub cached: bool,
     /// The flags of the open file.
     pub flags: i32,
 }

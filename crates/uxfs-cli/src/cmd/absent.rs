@@ -1,5 +1,5 @@
 //! Stands in, on systems without them, for the commands that need a mount: `mount`, `serve`, `umount`,
-//! `status` and `sync`, and for clones between files of a mount. Each says that it is not on this system.
+//! `status`, `sync` and `crash-test`, and for clones between files of a mount. Each says that it is not on this system.
 
 use std::ffi::OsString;
 use std::path::Path;

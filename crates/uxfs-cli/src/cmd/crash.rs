@@ -18,7 +18,8 @@ use crate::session::{Failure, Result, Session};
 /// power is cut at a random moment: any subset of the unflushed writes has reached the disk. Then the
 /// volume is recovered, compared with the history of operations, and checked. Every fourth time the
 /// power is cut again during recovery. The last line shows the number of states, the operations and
-/// features covered, and the number of failures. Exit status: 0 without failures, else 1.
+/// features covered, and the number of failures. Exit status: 0 without failures, else 1. To test a
+/// program of yours, use `uxfs crash-test`.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs crash --count 5000 --seed 17\n  \

@@ -2,6 +2,7 @@
 
 #[cfg(not(target_os = "linux"))]
 pub(crate) mod absent;
+pub(crate) mod ack;
 pub(crate) mod as_name;
 #[cfg(feature = "bench")]
 pub(crate) mod bench;
@@ -16,6 +17,8 @@ pub(crate) mod completions;
 pub(crate) mod cp;
 #[cfg(feature = "crash")]
 pub(crate) mod crash;
+#[cfg(target_os = "linux")]
+pub(crate) mod crash_test;
 pub(crate) mod defrag;
 pub(crate) mod df;
 pub(crate) mod disk;
@@ -73,6 +76,8 @@ pub(crate) mod xattr;
 pub(crate) mod mount {
     pub(crate) use super::absent::{Options, run_mount as run};
 }
+#[cfg(not(target_os = "linux"))]
+pub(crate) use absent as crash_test;
 #[cfg(not(target_os = "linux"))]
 pub(crate) use absent as status;
 #[cfg(not(target_os = "linux"))]

@@ -285,7 +285,18 @@ fn help_has_a_short_option_and_a_heading_for_volume_options() {
         let (own, volume) = text.split_once("Volume options:").expect(command);
         assert!(volume.contains("--partition") && !own.contains("--partition"), "{command}");
     }
-    for command in ["bench", "lab", "crash", "completions", "man", "status", "umount", "sync"] {
+    for command in [
+        "bench",
+        "lab",
+        "crash",
+        "crash-test",
+        "ack",
+        "completions",
+        "man",
+        "status",
+        "umount",
+        "sync",
+    ] {
         assert!(!help(&[command, "--help"]).contains("--partition"), "{command}");
         assert!(
             fixture.uxfs(&[command, "--partition", "1"]).bad(2).contains("--partition"),

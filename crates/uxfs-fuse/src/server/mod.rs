@@ -47,6 +47,7 @@ use crate::handles::Handles;
 use crate::options::Options;
 use crate::settings::{self, TTL};
 use crate::volume::Volume;
+use crate::watcher::{Change, Watcher};
 use cached::Cached;
 use credentials::Credentials;
 use open_dirs::OpenDirs;
@@ -58,6 +59,10 @@ const O_NOATIME: i32 = 0o1000000;
 /// Most FITRIMs at once.
 const TRIMS_MAX: usize = 16;
 const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
+
+const RENAME_EXCHANGE: u32 = 2;
+const FALLOC_PUNCH_HOLE: i32 = 2;
+const FALLOC_ZERO_RANGE: i32 = 0x10;
 
 /// The bit of `O_SYNC` that `O_DSYNC` lacks.
 const O_SYNC_ALONE: i32 = 0o4000000;
@@ -75,6 +80,7 @@ pub(crate) struct Server {
     /// The last attributes of the root. A volume that has stopped still needs a root, so that its
     /// state can be asked for.
     root: Mutex<Option<Statx>>,
+    watcher: Option<Arc<dyn Watcher>>,
 }
 
 impl Server {
@@ -93,6 +99,19 @@ impl Server {
             cached,
             trims: Arc::default(),
             root,
+            watcher: None,
+        }
+    }
+
+    /// Sets who is told of changes.
+    pub(crate) fn tell(&mut self, watcher: Arc<dyn Watcher>) {
+        self.watcher = Some(watcher);
+    }
+
+    /// Tells of a change, if it was made.
+    fn saw<'a, T>(&self, req: &Request, result: &Result<T>, change: impl FnOnce(&T) -> Change<'a>) {
+        if let (Some(watcher), Ok(done)) = (&self.watcher, result) {
+            watcher.saw(req.pid(), &change(done));
         }
     }
 
@@ -103,6 +122,11 @@ impl Server {
 
     fn ino(&self, node: Node) -> Ino {
         if node == Node::ROOT { self.volume.root() } else { Ino(node.0) }
+    }
+
+    /// That a file was made.
+    fn made<'a>(&self, (parent, name): (Node, &'a [u8]), ino: u64, mode: u16) -> Change<'a> {
+        Change::Made { name: (self.ino(parent), name), ino: Ino(ino), mode }
     }
 
     /// Discards free space. The reply is sent when that is done.
@@ -217,6 +241,7 @@ impl Server {
 
     /// Makes everything durable.
     fn sync(&self, req: &Request, reply: ReplyEmpty) {
+        self.saw(req, &Ok(()), |()| Change::SyncedAll);
         let waiter = Waiter::new(Caller::of(req), move |done| reply.send(done));
         self.volume.make_durable(Scope::Volume, waiter);
     }
@@ -275,6 +300,9 @@ impl Filesystem for Server {
             who,
         };
         let result = self.volume.with(|fs| setattr::apply(fs, ino_of(fs, node), &change));
+        if let Some(size) = to.size {
+            self.saw(req, &result, |_| Change::Resized { ino: self.ino(node), size });
+        }
         self.reply_to_change(req, result.map(|attr| (attr, TTL)), reply);
     }
 
@@ -303,6 +331,7 @@ impl Filesystem for Server {
         let creator = creator(req, umask);
         let new = entries::New { name, mode: mode16(mode), rdev };
         let made = self.volume.with(|fs| entries::create(fs, &creator, parent, &new));
+        self.saw(req, &made, |made| self.made((parent, name), made.0.ino, new.mode));
         self.reply_to_change(req, made.map(entries::sent), reply);
     }
 
@@ -318,16 +347,19 @@ impl Filesystem for Server {
         let mode = mode16(mode) & 0o7777 | S_IFDIR;
         let new = entries::New { name, mode, rdev: (0, 0) };
         let made = self.volume.with(|fs| entries::create(fs, &creator, parent, &new));
+        self.saw(req, &made, |made| self.made((parent, name), made.0.ino, new.mode));
         self.reply_to_change(req, made.map(entries::sent), reply);
     }
 
     fn unlink(&self, req: &Request, parent: Node, name: &[u8], reply: ReplyEmpty) {
         let done = self.volume.with(|fs| fs.unlink(ino_of(fs, parent), name));
+        self.saw(req, &done, |()| Change::Removed { name: (self.ino(parent), name) });
         self.reply_to_change(req, done, reply);
     }
 
     fn rmdir(&self, req: &Request, parent: Node, name: &[u8], reply: ReplyEmpty) {
         let done = self.volume.with(|fs| fs.rmdir(ino_of(fs, parent), name));
+        self.saw(req, &done, |()| Change::Removed { name: (self.ino(parent), name) });
         self.reply_to_change(req, done, reply);
     }
 
@@ -337,6 +369,8 @@ impl Filesystem for Server {
             let ino = creator.symlink(fs, ino_of(fs, parent), name, target)?;
             entries::known(fs, ino)
         });
+        let name = (self.ino(parent), name);
+        self.saw(req, &made, |made| Change::Symlink { name, ino: Ino(made.0.ino), target });
         self.reply_to_change(req, made.map(entries::sent), reply);
     }
 
@@ -352,6 +386,11 @@ impl Filesystem for Server {
         let done = entries::rename_flags(flags).and_then(|flags| {
             self.volume.with(|fs| entries::rename(fs, &creator, from, to, flags))
         });
+        self.saw(req, &done, |()| Change::Renamed {
+            from: (self.ino(from.0), from.1),
+            to: (self.ino(to.0), to.1),
+            exchanged: flags & RENAME_EXCHANGE != 0,
+        });
         self.reply_to_change(req, done, reply);
     }
 
@@ -365,6 +404,8 @@ impl Filesystem for Server {
             }
             entries::known(fs, ino)
         });
+        let name = (self.ino(parent), name);
+        self.saw(req, &linked, |_| Change::Linked { name, ino: self.ino(node) });
         self.reply_to_change(req, linked.map(entries::sent), reply);
     }
 
@@ -406,6 +447,7 @@ impl Filesystem for Server {
             let handle = self.handles.open(fs.error_cursor(Ino(made.0.ino)));
             Ok((entries::sent(made), Opened { handle, flags: OPENED }))
         });
+        self.saw(req, &made, |made| self.made((parent, name), made.0.attr.ino, mode));
         self.reply_to_change(req, made, reply);
     }
 
@@ -441,6 +483,12 @@ impl Filesystem for Server {
         let who = Credentials::of(req).for_write(write.kill_privileges);
         let ino = self.ino(node);
         let written = self.volume.with(|fs| data::write(fs, ino, write.offset, write.data, who));
+        self.saw(req, &written, |_| Change::Written {
+            ino,
+            offset: write.offset,
+            data: write.data,
+            mapped: write.cached,
+        });
         self.volume.start_writeback_if_needed();
         let sync = write.flags & (O_DSYNC | O_SYNC_ALONE);
         if self.is_ordered() {
@@ -458,6 +506,7 @@ impl Filesystem for Server {
             O_DSYNC => SyncKind::Data,
             _ => SyncKind::All,
         };
+        self.saw(req, &written, |_| Change::Synced { ino, data_only: kind == SyncKind::Data });
         match written {
             Ok(bytes) => {
                 let cursor = self.handles.cursor(write.handle);
@@ -481,6 +530,7 @@ impl Filesystem for Server {
             return reply.error(Errno::NOSYS);
         }
         let kind = if data_only { SyncKind::Data } else { SyncKind::All };
+        self.saw(req, &Ok(()), |()| Change::Synced { ino: self.ino(node), data_only });
         let cursor = self.handles.cursor(handle);
         let waiter = Waiter::new(Caller::of(req), move |done| reply.send(done));
         self.volume.make_durable(Scope::File { ino: self.ino(node), kind, cursor }, waiter);
@@ -533,11 +583,12 @@ impl Filesystem for Server {
         if self.is_ordered() {
             return reply.error(Errno::NOSYS);
         }
-        if node == Node::ROOT {
+        if node == Node::ROOT && self.watcher.is_none() {
             // fsync of the root syncs the whole volume, because `sync(2)` does not reach every
-            // server.
+            // server. A test wants to see what the call promises elsewhere.
             return self.sync(req, reply);
         }
+        self.saw(req, &Ok(()), |()| Change::Synced { ino: self.ino(node), data_only: false });
         let scope = Scope::File { ino: self.ino(node), kind: SyncKind::All, cursor: None };
         let waiter = Waiter::new(Caller::of(req), move |done| reply.send(done));
         self.volume.make_durable(scope, waiter);
@@ -644,6 +695,9 @@ impl Filesystem for Server {
         let done = data::fallocate_mode(mode).and_then(|mode| {
             self.volume.with(|fs| data::fallocate(fs, ino_of(fs, node), mode, (offset, len), who))
         });
+        if range.mode & (FALLOC_PUNCH_HOLE | FALLOC_ZERO_RANGE) != 0 {
+            self.saw(req, &done, |()| Change::Zeroed { ino: self.ino(node), offset, len });
+        }
         self.reply_to_change(req, done, reply);
     }
 
@@ -654,13 +708,19 @@ impl Filesystem for Server {
 
     fn copy_file_range(&self, req: &Request, copy: &CopyRange, reply: ReplyWrite) {
         let CopyRange { from: (from, from_at), to: (to, to_at), len } = *copy;
-        reply.send(self.volume.with(|fs: &Fs| {
-            let (from, to) = (ino_of(fs, from), ino_of(fs, to));
+        let (from, to) = (self.ino(from), self.ino(to));
+        let done = self.volume.with(|fs: &Fs| {
             let copied =
                 data::copy_range(fs, (from, from_at), (to, to_at), len, Credentials::of(req))?;
             self.control.note_copy(to, copied);
             Ok(u32::try_from(copied.shared + copied.written).unwrap_or(u32::MAX))
-        }));
+        });
+        self.saw(req, &done, |copied| Change::Copied {
+            from: (from, from_at),
+            to: (to, to_at),
+            len: u64::from(*copied),
+        });
+        reply.send(done);
     }
 
     fn destroy(&self) {

@@ -53,6 +53,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "uxfs-crash",
         &["uxfs", "uxfs-check", "uxfs-disk", "uxfs-format", "uxfs-journal", "uxfs-testkit"],
     ),
+    ("uxfs-crashtest", &["uxfs", "uxfs-check", "uxfs-disk", "uxfs-fuse", "uxfs-testkit"]),
     (
         "uxfs-lab",
         &[
@@ -73,6 +74,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-bench",
             "uxfs-check",
             "uxfs-crash",
+            "uxfs-crashtest",
             "uxfs-format",
             "uxfs-fuse",
             "uxfs-host",

@@ -1,0 +1,395 @@
+//! Which call a program lacks, found by trying: the failed state is given what a sync would have kept, and
+//! the user's own check says whether that is enough.
+//!
+//! 1. A call is named only if the check passes with what it keeps, and fails without: the calls named
+//!    are a smallest set.
+//! 2. What is tried are trees in memory, written to a directory of the host. If the check does not fail
+//!    on the failed state there, nothing is concluded from it.
+//! 3. Not every fault lacks a call: a program may acknowledge too early, or pass through files that the
+//!    check refuses, whatever is synced. Then that is said.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use uxfs_testkit::Event;
+
+use crate::deeds::{Deed, What, apply};
+use crate::recorder::{Mark, Run};
+use crate::tree::{Ino, Kind, Node, Tree};
+
+/// Most later moments that are tried.
+const LATER: usize = 200;
+
+/// A call that was missing before an acknowledgement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The call, as in `fsync of m0`.
+    pub call: String,
+    /// What it would have kept, and when that was done.
+    pub keeps: String,
+}
+
+/// Why a state fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Explanation {
+    /// With these calls the state would have passed.
+    Missing(Vec<Missing>),
+    /// The program acknowledged before it did this.
+    Early {
+        deed: String,
+    },
+    /// After this, and before what comes next, the files are ones that the check refuses, however they
+    /// are synced.
+    Order {
+        deed: String,
+    },
+    /// This overwrites content in place, and a power cut during it leaves some of both.
+    Torn {
+        deed: String,
+    },
+    /// The program synced this, and the file system lost it.
+    Broken {
+        what: Vec<String>,
+    },
+    Unknown {
+        why: String,
+    },
+}
+
+/// What a call keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kept {
+    File(Ino),
+    Dir(Ino),
+}
+
+/// A failed state, and what is needed to explain it.
+pub(crate) struct Case<'a> {
+    pub(crate) run: &'a Run,
+    /// The files before the program ran.
+    pub(crate) before: &'a Tree,
+    /// The event before which the power failed.
+    pub(crate) at: usize,
+    /// The files of the failed state.
+    pub(crate) recovered: &'a Tree,
+    /// Does the check accept these files?
+    pub(crate) passes: &'a dyn Fn(&Tree) -> bool,
+}
+
+impl Case<'_> {
+    pub(crate) fn explain(&self) -> Explanation {
+        if self.run.deeds.is_empty() {
+            return unknown("what the program did to its files was not recorded");
+        }
+        if (self.passes)(self.recovered) {
+            return unknown("the check accepts the same files in a directory of the host");
+        }
+        let done = self.run.deeds_before(self.at);
+        let now = self.tree(done);
+        if (self.passes)(&now) {
+            return self.missing(&now, done);
+        }
+        if let Some(found) = self.unsynced_mapping(&now, done) {
+            return found;
+        }
+        let acked = self.run.deeds_before(self.last_ack());
+        if acked < done && (self.passes)(&self.tree(acked)) {
+            let wrong = (acked + 1..=done).find(|count| !(self.passes)(&self.tree(*count)));
+            let deed = &self.deeds()[wrong.unwrap_or(done) - 1];
+            return Explanation::Order { deed: self.words(deed) };
+        }
+        let mut later = (done + 1..=self.deeds().len()).take(LATER);
+        match later.find(|count| (self.passes)(&self.tree(*count))) {
+            Some(count) => Explanation::Early { deed: self.words(&self.deeds()[count - 1]) },
+            None => unknown(
+                "the check refuses the files also as the program itself saw them at that moment",
+            ),
+        }
+    }
+
+    fn deeds(&self) -> &[Deed] {
+        self.run.deeds.all()
+    }
+
+    fn tree(&self, count: usize) -> Tree {
+        self.run.deeds.tree(self.before, count)
+    }
+
+    /// The event of the last acknowledgement before the cut.
+    fn last_ack(&self) -> usize {
+        let last = Event::Mark(Mark::Acknowledged(self.run.acks_before(self.at)));
+        self.run.recording.events().iter().position(|event| *event == last).unwrap_or(0)
+    }
+
+    /// The fewest syncs that make the check pass.
+    fn missing(&self, now: &Tree, done: usize) -> Explanation {
+        let all = differences(now, self.recovered);
+        let passes = |kept: &BTreeSet<Kept>| (self.passes)(&repaired(self.recovered, now, kept));
+        if !passes(&all) {
+            return unknown("owners, permissions or times differ, which are not followed");
+        }
+        let mut least = all.clone();
+        for kept in &all {
+            let mut fewer = least.clone();
+            fewer.remove(kept);
+            if passes(&fewer) {
+                least = fewer;
+            }
+        }
+        let deeds = &self.deeds()[..done];
+        let synced = |kept: &Kept| is_synced(deeds, *kept);
+        if least.iter().all(synced) {
+            let what = least.iter().map(|kept| self.name(now, *kept)).collect();
+            return Explanation::Broken { what };
+        }
+        if let Some(deed) = self.torn(&least, done) {
+            return Explanation::Torn { deed: self.words(deed) };
+        }
+        let lacking = least.iter().filter(|kept| !synced(kept));
+        Explanation::Missing(lacking.map(|kept| self.call(now, *kept, deeds)).collect())
+    }
+
+    /// The overwriting of a file that the program does sync, before it acknowledges: then no sync is
+    /// missing.
+    fn torn(&self, least: &BTreeSet<Kept>, done: usize) -> Option<&Deed> {
+        let [Kept::File(file)] = least.iter().copied().collect::<Vec<_>>()[..] else { return None };
+        let acked = self.run.deeds_before(self.last_ack());
+        let old = self.tree(acked);
+        let Some(Kind::File(old)) = old.nodes.get(&file).map(|node| &node.kind) else {
+            return None;
+        };
+        let overwrites = |deed: &&Deed| match &deed.what {
+            What::Written { ino, offset, .. } => *ino == file && *offset < old.len() as u64,
+            _ => false,
+        };
+        let deed = self.deeds()[acked..done].iter().rfind(overwrites)?;
+        let next = self.next_ack_deeds();
+        is_synced(&self.deeds()[..next], Kept::File(file)).then_some(deed)
+    }
+
+    /// The number of deeds before the next acknowledgement after the cut.
+    fn next_ack_deeds(&self) -> usize {
+        let events = self.run.recording.events();
+        let is_ack = |at: &usize| matches!(events[*at], Event::Mark(Mark::Acknowledged(_)));
+        let next = (self.at..events.len()).find(is_ack).unwrap_or(events.len());
+        self.run.deeds_before(next)
+    }
+
+    /// Is it a page that was changed through a mapping, and that the kernel wrote back only later?
+    fn unsynced_mapping(&self, now: &Tree, done: usize) -> Option<Explanation> {
+        let mapped = |deed: &&Deed| matches!(deed.what, What::Written { mapped: true, .. });
+        let later: Vec<&Deed> = self.deeds()[done..].iter().filter(mapped).collect();
+        let files: BTreeSet<Ino> = later
+            .iter()
+            .filter_map(|deed| match deed.what {
+                What::Written { ino, .. } => Some(ino),
+                _ => None,
+            })
+            .collect();
+        let with = |files: &BTreeSet<Ino>| {
+            let mut tree = now.clone();
+            for deed in &later {
+                if matches!(&deed.what, What::Written { ino, .. } if files.contains(ino)) {
+                    apply(&mut tree, &deed.what);
+                }
+            }
+            (self.passes)(&tree)
+        };
+        if files.is_empty() || !with(&files) {
+            return None;
+        }
+        let least = files.iter().fold(files.clone(), |least, file| {
+            let mut fewer = least.clone();
+            fewer.remove(file);
+            if with(&fewer) { fewer } else { least }
+        });
+        let call = |ino: &Ino| Missing {
+            call: format!("msync(MS_SYNC) or fsync of {}", self.name(now, Kept::File(*ino))),
+            keeps: "what was stored in its mapping".into(),
+        };
+        Some(Explanation::Missing(least.iter().map(call).collect()))
+    }
+
+    /// The name of what a call keeps.
+    fn name(&self, now: &Tree, kept: Kept) -> String {
+        let (Kept::File(ino) | Kept::Dir(ino)) = kept;
+        let path = now.paths().remove(&ino);
+        shown(path.or_else(|| self.names(ino, self.run.deeds_before(self.at)).pop()))
+    }
+
+    fn call(&self, now: &Tree, kept: Kept, deeds: &[Deed]) -> Missing {
+        let name = self.name(now, kept);
+        match kept {
+            Kept::File(ino) => {
+                let changes = deeds.iter().filter(|deed| changes_content(deed, ino));
+                let keeps = changes.last().map(|deed| self.words(deed));
+                let names = self.names(ino, deeds.len());
+                let first = names.first().filter(|first| shown(Some((*first).clone())) != name);
+                let when = first.map_or(String::new(), |first| {
+                    format!(", before {} is renamed to it", first.display())
+                });
+                Missing {
+                    call: format!("fsync (or fdatasync) of {name}{when}"),
+                    keeps: keeps.unwrap_or_else(|| "its content".into()),
+                }
+            }
+            Kept::Dir(ino) => {
+                let changes = deeds.iter().filter(|deed| changes_names(deed, ino));
+                let keeps = changes.last().map(|deed| self.words(deed));
+                Missing {
+                    call: format!("fsync of the directory {name}"),
+                    keeps: keeps.unwrap_or_else(|| "its names".into()),
+                }
+            }
+        }
+    }
+
+    /// The names of a file during the first `count` deeds.
+    fn names(&self, ino: Ino, count: usize) -> Vec<PathBuf> {
+        self.run.deeds.names_of(self.before, ino, count)
+    }
+
+    /// A deed in words.
+    fn words(&self, deed: &Deed) -> String {
+        let place = self.deeds().iter().position(|other| std::ptr::eq(other, deed));
+        let count = place.map_or(self.deeds().len(), |at| at + 1);
+        let file = |ino: Ino| shown(self.names(ino, count).pop());
+        let dirs = |dir: Ino| self.names(dir, count).pop();
+        let at = |(dir, name): &crate::deeds::Name| {
+            let name = String::from_utf8_lossy(name).into_owned();
+            shown(Some(dirs(*dir).unwrap_or_default().join(name)))
+        };
+        let what = match &deed.what {
+            What::Made { name, mode, .. } if mode & 0o170_000 == 0o040_000 => {
+                format!("making the directory {}", at(name))
+            }
+            What::Made { name, .. } => format!("creating {}", at(name)),
+            What::Symlink { name, .. } | What::Linked { name, .. } => {
+                format!("making the link {}", at(name))
+            }
+            What::Removed { name } => format!("removing {}", at(name)),
+            What::Renamed { from, to, .. } => format!("renaming {} to {}", at(from), at(to)),
+            What::Written { ino, offset, data, .. } => {
+                format!("writing {} bytes at offset {offset} of {}", data.len(), file(*ino))
+            }
+            What::Resized { ino, size } => {
+                format!("setting the length of {} to {size}", file(*ino))
+            }
+            What::Zeroed { ino, offset, len } => {
+                format!("zeroing {len} bytes at offset {offset} of {}", file(*ino))
+            }
+            What::Copied { to: (ino, offset), len, .. } => {
+                format!("copying {len} bytes to offset {offset} of {}", file(*ino))
+            }
+            What::Synced { ino, .. } => format!("syncing {}", file(*ino)),
+            What::SyncedAll => "syncing everything".into(),
+        };
+        match deed.pid {
+            0 => what,
+            pid => format!("{what} (process {pid})"),
+        }
+    }
+}
+
+fn unknown(why: &str) -> Explanation {
+    Explanation::Unknown { why: why.into() }
+}
+
+fn shown(path: Option<PathBuf>) -> String {
+    match path {
+        Some(path) if path.as_os_str().is_empty() => ".".into(),
+        Some(path) => path.display().to_string(),
+        None => "a file without a name".into(),
+    }
+}
+
+fn changes_content(deed: &Deed, file: Ino) -> bool {
+    match &deed.what {
+        What::Written { ino, .. } | What::Resized { ino, .. } | What::Zeroed { ino, .. } => {
+            *ino == file
+        }
+        What::Copied { to, .. } => to.0 == file,
+        _ => false,
+    }
+}
+
+fn changes_names(deed: &Deed, dir: Ino) -> bool {
+    match &deed.what {
+        What::Made { name, .. }
+        | What::Symlink { name, .. }
+        | What::Linked { name, .. }
+        | What::Removed { name } => name.0 == dir,
+        What::Renamed { from, to, .. } => from.0 == dir || to.0 == dir,
+        _ => false,
+    }
+}
+
+/// Was it synced after its last change?
+fn is_synced(deeds: &[Deed], kept: Kept) -> bool {
+    let changed = deeds.iter().rposition(|deed| match kept {
+        Kept::File(ino) => changes_content(deed, ino),
+        Kept::Dir(ino) => changes_names(deed, ino),
+    });
+    let (Kept::File(wanted) | Kept::Dir(wanted)) = kept;
+    deeds[changed.map_or(0, |at| at + 1)..].iter().any(|deed| match deed.what {
+        What::Synced { ino, .. } => ino == wanted,
+        What::SyncedAll => true,
+        _ => false,
+    })
+}
+
+/// The files and directories that differ from what the program sees.
+fn differences(now: &Tree, recovered: &Tree) -> BTreeSet<Kept> {
+    let mut found = BTreeSet::new();
+    now.walk(&mut |_, ino, node| {
+        let other = recovered.nodes.get(&ino).map(|node| &node.kind);
+        match &node.kind {
+            Kind::File(bytes) if other != Some(&node.kind) => {
+                // An empty file comes with its name.
+                if other.is_some() || !bytes.is_empty() {
+                    found.insert(Kept::File(ino));
+                }
+            }
+            Kind::Dir(_) if other != Some(&node.kind) => {
+                found.insert(Kept::Dir(ino));
+            }
+            _ => {}
+        }
+    });
+    found
+}
+
+/// The recovered files with what these calls keep.
+fn repaired(recovered: &Tree, now: &Tree, kept: &BTreeSet<Kept>) -> Tree {
+    let mut tree = recovered.clone();
+    for kept in kept {
+        match kept {
+            Kept::File(ino) => {
+                tree.nodes.extend(now.nodes.get(ino).map(|node| (*ino, node.clone())));
+            }
+            Kept::Dir(dir) => {
+                let Some(node) = now.nodes.get(dir) else { continue };
+                tree.nodes.insert(*dir, node.clone());
+                let Kind::Dir(names) = &node.kind else { continue };
+                for ino in names.values() {
+                    if let (false, Some(node)) = (tree.nodes.contains_key(ino), now.nodes.get(ino))
+                    {
+                        tree.nodes.insert(*ino, empty(node));
+                    }
+                }
+            }
+        }
+    }
+    tree
+}
+
+/// What a directory's sync alone keeps of a new file.
+fn empty(node: &Node) -> Node {
+    let kind = match &node.kind {
+        Kind::File(_) => Kind::File(Arc::default()),
+        Kind::Dir(_) => Kind::Dir(Default::default()),
+        other => other.clone(),
+    };
+    Node { kind, ..node.clone() }
+}

@@ -1,0 +1,116 @@
+//! A crash test of Rust code that uses the library on a volume: no mount, no process, no FUSE.
+//!
+//! The states, the shrinking and the verdict are those of a program's test. What the code did to its
+//! files is not seen, so a failure tells its lost writes and no missing call.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use uxfs::disk::BlockDev;
+use uxfs::{Volume, VolumeOptions};
+
+use crate::cuts;
+use crate::error::{Error, Result};
+use crate::explain::Explanation;
+use crate::leg::Leg;
+use crate::outcome::{Failure, Outcome, Timeline};
+use crate::recorder::{Recorder, Run};
+use crate::shrink::shrink;
+use crate::state::State;
+use crate::test::whole;
+use crate::uxfs_leg::UxfsLeg;
+
+/// The name of the only pace: data is written at once, changes when they must be.
+const PACE: &str = "in-process";
+/// Bytes of the volume, and most bytes that the code may write to the disk.
+const SIZE: u64 = 512 << 20;
+const LIMIT: u64 = 1 << 30;
+
+/// How much is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct InProcess {
+    pub count: usize,
+    pub seed: u64,
+}
+
+impl InProcess {
+    /// Runs `work` on a new volume, cuts the power, and asks `check` about each state. `work` gets a
+    /// function that acknowledges; `check` gets the acknowledgements made before the cut.
+    ///
+    /// # Errors
+    /// `work` fails, or `check` fails without a cut.
+    pub fn run(
+        self,
+        work: impl FnOnce(&Volume, &dyn Fn(&str)) -> std::result::Result<(), String>,
+        check: impl Fn(&Volume, &[String]) -> std::result::Result<(), String>,
+    ) -> Result<Outcome> {
+        let leg = UxfsLeg::new(SIZE, "")?;
+        let before = leg.make()?;
+        let recorder = Arc::new(Recorder::new(before.clone(), LIMIT));
+        recorder.start();
+        let done = on_volume(Arc::clone(&recorder) as Arc<dyn BlockDev>, |volume| {
+            let done = work(volume, &|text| recorder.acknowledge(text));
+            recorder.ended();
+            done
+        });
+        done.map_err(|why| Error::new(format!("the work failed without any power cut: {why}")))?;
+        let run = Arc::new(recorder.finish(before));
+        let judge = |state: &State| {
+            let disk = Arc::new(run.recording.state(state.at, &state.survivors));
+            on_volume(disk, |volume| check(volume, &run.acks[..run.acks_before(state.at)]))
+        };
+        let mut outcome = Outcome::new(leg.name(), self.seed);
+        outcome.add_run(PACE, &run);
+        let end = run.recording.len();
+        judge(&State::new(PACE, end, whole(&run, end)))
+            .map_err(|why| Error::new(format!("the check fails without any power cut: {why}")))?;
+        let began = Instant::now();
+        for state in cuts::states(&run, PACE, self.count, self.seed) {
+            outcome.states += 1;
+            outcome.distinct += 1;
+            if let Err(problem) = judge(&state) {
+                outcome.failure = Some(failure(&leg, &run, state, problem, &judge));
+                break;
+            }
+        }
+        outcome.elapsed = began.elapsed();
+        Ok(outcome)
+    }
+}
+
+/// Opens a volume, which recovers it, and closes it after `f`.
+fn on_volume(
+    disk: Arc<dyn BlockDev>,
+    f: impl FnOnce(&Volume) -> std::result::Result<(), String>,
+) -> std::result::Result<(), String> {
+    let volume = Volume::open_device(disk, &VolumeOptions::new())
+        .map_err(|error| format!("recovery failed: {error}"))?;
+    let done = f(&volume);
+    let closed = volume.close().map_err(|error| format!("the volume cannot be closed: {error}"));
+    done.and(closed)
+}
+
+fn failure(
+    leg: &UxfsLeg,
+    run: &Arc<Run>,
+    first: State,
+    problem: String,
+    judge: &dyn Fn(&State) -> std::result::Result<(), String>,
+) -> Failure {
+    let state = shrink(run, &first, &mut |state| judge(state).is_err());
+    let problem = judge(&state).err().unwrap_or(problem);
+    let disk = run.recording.state(state.at, &state.survivors);
+    let end = run.recording.len();
+    let places = leg.places(Arc::new(run.recording.state(end, &whole(run, end))));
+    let why = "the code runs in this process, where nobody sees what it does to its files";
+    Failure {
+        acks: run.acks[..run.acks_before(state.at)].to_vec(),
+        timeline: Timeline::new(run, &state, &places),
+        explanation: Explanation::Unknown { why: why.into() },
+        run: Arc::clone(run),
+        state,
+        first,
+        problem,
+        disk,
+    }
+}

@@ -1,0 +1,50 @@
+//! Pulls the power on any program: what it acknowledged and a crash loses, and the call that is missing.
+//!
+//! A program runs on a volume whose disk records every write and flush, in one order with what the
+//! program acknowledges ([`recorder`](Recorder)). Then the power is cut at every moment that matters,
+//! the file system's own recovery runs, and the user's check judges what is left. A failure is made as
+//! small as it can be and explained.
+//!
+//! 1. A [`Leg`] is a file system under test. Recording, cuts, shrinking, explaining and reports know
+//!    nothing of it; [`UxfsLeg`] is the first.
+//! 2. A failed state is one that the disk and the file system allow: no alarm is false.
+//! 3. The same run, seed and number of states give the same verdict.
+//!
+//! `uxfs crash-test` calls it. `uxfs-crash` explores uxfs itself; this crate explores programs.
+#![cfg(target_os = "linux")]
+
+mod cuts;
+mod deeds;
+mod error;
+mod explain;
+mod html;
+mod in_process;
+mod job;
+mod junit;
+mod leg;
+mod lines;
+mod outcome;
+mod ready;
+mod recorder;
+mod saved;
+mod shrink;
+mod state;
+mod test;
+mod tree;
+mod uxfs_leg;
+
+pub use deeds::{Deed, Deeds, Name, What};
+pub use error::{Error, Result};
+pub use explain::{Explanation, Missing};
+pub use html::html;
+pub use in_process::InProcess;
+pub use job::{Ended, How, Job};
+pub use junit::junit;
+pub use leg::{Leg, Place, Places, Recovered};
+pub use outcome::{Failure, Moment, MomentKind, Outcome, RunSummary, Timeline};
+pub use ready::{READY, Ready};
+pub use recorder::{Mark, Recorder, Run};
+pub use state::State;
+pub use test::{Plan, Progress, run, save};
+pub use tree::{Ino, Kind, Node, Tree};
+pub use uxfs_leg::UxfsLeg;

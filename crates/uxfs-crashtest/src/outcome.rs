@@ -1,0 +1,300 @@
+//! The result of a test, and its text.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use uxfs_disk::MemDev;
+use uxfs_testkit::Event;
+
+use crate::explain::{Explanation, Missing};
+use crate::leg::Places;
+use crate::recorder::{Mark, Run};
+use crate::state::State;
+
+/// Most events around the cut that a timeline has.
+const AROUND: usize = 400;
+
+/// A run of the program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunSummary {
+    pub pace: String,
+    pub writes: usize,
+    pub flushes: usize,
+    pub acks: usize,
+}
+
+pub struct Outcome {
+    pub leg: String,
+    pub seed: u64,
+    pub runs: Vec<RunSummary>,
+    pub states: usize,
+    /// States that differ in files or acknowledgements.
+    pub distinct: usize,
+    pub failure: Option<Failure>,
+    pub interrupted: bool,
+    /// Time that the states took, on so many threads.
+    pub elapsed: Duration,
+    pub jobs: usize,
+}
+
+/// A state that failed.
+pub struct Failure {
+    /// The state, made as small as it can be.
+    pub state: State,
+    /// The state that failed first.
+    pub first: State,
+    /// What the check said.
+    pub problem: String,
+    pub acks: Vec<String>,
+    pub explanation: Explanation,
+    pub timeline: Timeline,
+    /// The disk before recovery.
+    pub disk: MemDev,
+    /// The run whose power was cut.
+    pub run: Arc<Run>,
+}
+
+/// What happened around the cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Timeline {
+    pub moments: Vec<Moment>,
+    /// Moments before the first that are left out.
+    pub left_out: usize,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// Number of the event.
+    pub event: usize,
+    pub kind: MomentKind,
+    pub words: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MomentKind {
+    /// A write that was durable at the cut, or survived it.
+    Kept,
+    Torn,
+    Lost,
+    Flush,
+    Acknowledged,
+    Cut,
+}
+
+impl MomentKind {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Torn => "torn",
+            Self::Lost => "lost",
+            Self::Flush => "flush",
+            Self::Acknowledged => "ack",
+            Self::Cut => "cut",
+        }
+    }
+}
+
+impl Timeline {
+    pub(crate) fn new(run: &Run, state: &State, places: &Places) -> Self {
+        let window = run.recording.window(state.at);
+        let first = state.at.saturating_sub(AROUND);
+        let mut moments = Vec::new();
+        let mut left_out = 0;
+        for (event, what) in run.recording.events()[..state.at].iter().enumerate() {
+            let (kind, words) = match what {
+                Event::Write { offset, data, fua } => {
+                    let survivor = state.survivors.iter().find(|s| s.event == event);
+                    let kind = match survivor.map(|survivor| survivor.sectors.is_some()) {
+                        _ if *fua || !window.contains(&event) => MomentKind::Kept,
+                        None => MomentKind::Lost,
+                        Some(true) => MomentKind::Torn,
+                        Some(false) => MomentKind::Kept,
+                    };
+                    (kind, places.of(*offset, data.len() as u64))
+                }
+                Event::Flush => (MomentKind::Flush, "flush".into()),
+                Event::Mark(Mark::Acknowledged(number)) => {
+                    let text = run.acks.get(number - 1).map_or("", String::as_str);
+                    (MomentKind::Acknowledged, text.to_owned())
+                }
+                Event::Mark(_) => continue,
+            };
+            if event < first {
+                left_out += 1;
+            } else {
+                moments.push(Moment { event, kind, words });
+            }
+        }
+        let words = "power cut".into();
+        moments.push(Moment { event: state.at, kind: MomentKind::Cut, words });
+        Self { moments, left_out }
+    }
+
+    /// The writes that the state lacks.
+    pub fn lost(&self) -> impl Iterator<Item = &Moment> {
+        let lost = |moment: &&Moment| matches!(moment.kind, MomentKind::Lost | MomentKind::Torn);
+        self.moments.iter().filter(lost)
+    }
+}
+
+impl Outcome {
+    pub(crate) fn new(leg: &str, seed: u64) -> Self {
+        Self {
+            leg: leg.into(),
+            seed,
+            runs: Vec::new(),
+            states: 0,
+            distinct: 0,
+            failure: None,
+            interrupted: false,
+            elapsed: Duration::ZERO,
+            jobs: 1,
+        }
+    }
+
+    pub(crate) fn add_run(&mut self, pace: &str, run: &Run) {
+        let events = run.recording.events();
+        let count = |wanted: fn(&Event<Mark>) -> bool| events.iter().filter(|e| wanted(e)).count();
+        self.runs.push(RunSummary {
+            pace: pace.into(),
+            writes: count(|event| matches!(event, Event::Write { .. })),
+            flushes: count(|event| matches!(event, Event::Flush)),
+            acks: run.acks.len(),
+        });
+    }
+
+    /// Did the program acknowledge nothing?
+    pub fn acknowledged_nothing(&self) -> bool {
+        self.runs.iter().all(|run| run.acks == 0)
+    }
+
+    /// States in a second on one processor.
+    pub fn states_per_second(&self) -> f64 {
+        let seconds = self.elapsed.as_secs_f64() * self.jobs as f64;
+        if seconds > 0.0 { self.states as f64 / seconds } else { 0.0 }
+    }
+
+    /// The document of `--json`, without its schema.
+    pub fn to_json(&self) -> serde_json::Map<String, Value> {
+        let runs = self.runs.iter().map(|run| {
+            json!({
+                "pace": run.pace,
+                "writes": run.writes,
+                "flushes": run.flushes,
+                "acknowledgements": run.acks,
+            })
+        });
+        let document = json!({
+            "file_system": self.leg,
+            "seed": self.seed,
+            "states": self.states,
+            "distinct_states": self.distinct,
+            "interrupted": self.interrupted,
+            "passed": self.failure.is_none(),
+            "runs": runs.collect::<Vec<_>>(),
+            "states_per_second_and_core": (self.states_per_second() * 10.0).round() / 10.0,
+            "failure": self.failure.as_ref().map(Failure::to_json),
+        });
+        match document {
+            Value::Object(map) => map,
+            _ => serde_json::Map::new(),
+        }
+    }
+}
+
+impl Failure {
+    fn to_json(&self) -> Value {
+        let lost = |moment: &Moment| json!({ "event": moment.event, "what": moment.words });
+        let missing: Vec<Value> = match &self.explanation {
+            Explanation::Missing(calls) => calls
+                .iter()
+                .map(|Missing { call, keeps }| json!({ "call": call, "keeps": keeps }))
+                .collect(),
+            _ => Vec::new(),
+        };
+        json!({
+            "state": self.state.to_string(),
+            "problem": self.problem,
+            "acknowledged": self.acks.len(),
+            "last_acknowledged": self.acks.last(),
+            "lost_writes": self.timeline.lost().map(lost).collect::<Vec<_>>(),
+            "explanation": self.explanation.to_string(),
+            "missing_calls": missing,
+        })
+    }
+}
+
+impl fmt::Display for Explanation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing(calls) => {
+                for (at, Missing { call, keeps }) in calls.iter().enumerate() {
+                    let start = if at == 0 { "missing" } else { "\nand    " };
+                    write!(f, "{start}: {call}\n         it would keep: {keeps}")?;
+                }
+                Ok(())
+            }
+            Self::Early { deed } => {
+                write!(f, "too early: this was done only after the acknowledgement: {deed}")
+            }
+            Self::Order { deed } => write!(
+                f,
+                "out of order: {deed}\n         leaves files that the check refuses until the next \
+                 change, and no fsync helps: change the other file first, or write a new file, fsync \
+                 it, rename it over the old one, and fsync the directory"
+            ),
+            Self::Torn { deed } => write!(
+                f,
+                "torn: {deed}\n         overwrites in place, and a power cut leaves some of the old \
+                 content and some of the new, whatever is synced: write a new file and rename it, or \
+                 keep a log"
+            ),
+            Self::Broken { what } => write!(
+                f,
+                "lost although it was synced: {}; this is a fault of the file system",
+                what.join(", ")
+            ),
+            Self::Unknown { why } => write!(f, "not explained: {why}"),
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = self.acks.last().map_or(String::new(), |ack| format!(", the last: {ack}"));
+        writeln!(f, "failed: state {}", self.state)?;
+        writeln!(f, "acknowledged before the power cut: {}{last}", self.acks.len())?;
+        writeln!(f, "{}", self.problem)?;
+        let lost: Vec<&Moment> = self.timeline.lost().collect();
+        match lost.as_slice() {
+            [] => writeln!(f, "lost: what had not been written to the disk at all")?,
+            lost => {
+                writeln!(f, "lost: {} writes that no flush covered", lost.len())?;
+                for moment in lost.iter().take(10) {
+                    writeln!(f, "    {}: {} ({})", moment.event, moment.words, moment.kind.name())?;
+                }
+                if lost.len() > 10 {
+                    writeln!(f, "    and {} more", lost.len() - 10)?;
+                }
+            }
+        }
+        write!(f, "{}", self.explanation)
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.interrupted {
+            write!(f, "interrupted: ")?;
+        }
+        let word = if self.failure.is_some() { "FAILED" } else { "passed" };
+        write!(
+            f,
+            "{word} on {}: {} states, {} of them different, seed {}",
+            self.leg, self.states, self.distinct, self.seed
+        )
+    }
+}

@@ -1,0 +1,282 @@
+//! The one order of a run: requests of the disk, what the program acknowledged, and what it changed.
+//!
+//! 1. The recorder is the disk that the file system under test uses. A request is in the log when it
+//!    has succeeded, and before the file system knows of that.
+//! 2. An acknowledgement is in the log behind every request that had succeeded when the program wrote
+//!    it: it is logged when it is read, which is later. So a state never lacks what was durable
+//!    before an acknowledgement, and no alarm is false.
+//! 3. Before each request is passed on, the acknowledgements written so far are read. So an
+//!    acknowledgement never stands behind a request that began after it, and no loss is missed.
+//! 4. The same holds for what the program changed ([`Deeds`]).
+//!
+//! `Test` makes one for a run. A leg gives it to its file system, and to the program the pipes.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use regex::bytes::Regex;
+use uxfs_disk::{BlockDev, MemDev};
+use uxfs_testkit::{Event, RecordDev, Recording};
+
+use crate::deeds::{Deed, Deeds};
+use crate::lines::Lines;
+
+/// Bytes that a disk writes whole or not at all.
+pub(crate) const SECTOR: usize = 512;
+
+/// A mark between the requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// The program starts.
+    Started,
+    /// It acknowledged; the number counts from 1.
+    Acknowledged(usize),
+    /// It changed something, or asked for durability: so many deeds were done by now.
+    Did(usize),
+    /// The program ended. What follows closes the volume.
+    Ended,
+}
+
+pub struct Recorder {
+    disk: RecordDev<MemDev, Mark>,
+    told: Mutex<Told>,
+    written: AtomicU64,
+    limit: u64,
+    over: AtomicBool,
+}
+
+/// What the program told.
+#[derive(Default)]
+struct Told {
+    pipe: Option<Lines>,
+    output: Option<(Lines, Option<Regex>)>,
+    acks: Vec<String>,
+    deeds: Vec<Deed>,
+}
+
+/// A finished run.
+pub struct Run {
+    pub recording: Recording<Mark>,
+    /// The disk before the run.
+    pub before: MemDev,
+    pub acks: Vec<String>,
+    pub deeds: Deeds,
+}
+
+impl Recorder {
+    /// Records the requests to `disk`. After `limit` bytes every write fails.
+    pub fn new(disk: MemDev, limit: u64) -> Self {
+        let (written, over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let disk = RecordDev::new(disk).in_pieces();
+        Self { disk, told: Mutex::default(), written, limit, over }
+    }
+
+    /// Was more written than the limit?
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Reads acknowledgements from `pipe`, and from the lines of `output` that match.
+    pub(crate) fn listen(&self, pipe: Lines, output: Lines, pattern: Option<Regex>) {
+        let mut told = self.told.lock();
+        told.pipe = Some(pipe);
+        told.output = Some((output, pattern));
+        self.start();
+    }
+
+    /// Logs that the program starts.
+    pub(crate) fn start(&self) {
+        self.disk.mark(Mark::Started);
+    }
+
+    /// Reads what the program has told by now.
+    pub fn drain(&self) {
+        self.drain_locked(&mut self.told.lock());
+    }
+
+    fn drain_locked(&self, told: &mut Told) {
+        let Told { pipe, output, acks, .. } = told;
+        let mut acknowledge = |line: &[u8]| {
+            acks.push(String::from_utf8_lossy(line).into_owned());
+            self.disk.mark(Mark::Acknowledged(acks.len()));
+        };
+        if let Some(pipe) = pipe {
+            pipe.read(&mut acknowledge);
+        }
+        if let Some((output, pattern)) = output {
+            let matching = |line: &[u8]| pattern.as_ref().is_some_and(|p| p.is_match(line));
+            output.read(|line| {
+                if matching(line) {
+                    acknowledge(line);
+                }
+            });
+        }
+    }
+
+    /// Logs an acknowledgement.
+    pub fn acknowledge(&self, text: &str) {
+        let mut told = self.told.lock();
+        self.drain_locked(&mut told);
+        told.acks.push(text.to_owned());
+        self.disk.mark(Mark::Acknowledged(told.acks.len()));
+    }
+
+    /// Logs what the program did.
+    pub fn did(&self, deed: Deed) {
+        let mut told = self.told.lock();
+        self.drain_locked(&mut told);
+        told.deeds.push(deed);
+        self.disk.mark(Mark::Did(told.deeds.len()));
+    }
+
+    /// Logs the program's end, and returns the last of its output.
+    pub(crate) fn ended(&self) -> String {
+        let mut told = self.told.lock();
+        self.drain_locked(&mut told);
+        self.disk.mark(Mark::Ended);
+        told.pipe = None;
+        told.output.take().map(|(output, _)| output.tail()).unwrap_or_default()
+    }
+
+    /// The run. `before` is the disk as it was.
+    pub fn finish(&self, before: MemDev) -> Run {
+        let told = std::mem::take(&mut *self.told.lock());
+        let recording = Recording::new(before.clone(), self.disk.take(), SECTOR);
+        Run { recording, before, acks: told.acks, deeds: Deeds::new(told.deeds) }
+    }
+
+    /// Before a request of so many bytes.
+    fn begin(&self, bytes: usize) -> io::Result<()> {
+        self.drain();
+        let written = self.written.fetch_add(bytes as u64, Ordering::Relaxed) + bytes as u64;
+        if written > self.limit {
+            self.over.store(true, Ordering::Relaxed);
+            return Err(io::Error::other("the limit of the crash test is reached"));
+        }
+        Ok(())
+    }
+}
+
+impl Run {
+    /// The event before which the program runs.
+    pub fn start(&self) -> usize {
+        let started = |event: &Event<Mark>| matches!(event, Event::Mark(Mark::Started));
+        self.recording.events().iter().position(started).unwrap_or(0)
+    }
+
+    /// The number of acknowledgements before a cut.
+    pub fn acks_before(&self, at: usize) -> usize {
+        let acks = |mark: &Mark| match mark {
+            Mark::Acknowledged(number) => Some(*number),
+            _ => None,
+        };
+        self.recording.marks_before(at).find_map(acks).unwrap_or(0)
+    }
+
+    /// The number of deeds before a cut.
+    pub fn deeds_before(&self, at: usize) -> usize {
+        let deeds = |mark: &Mark| match mark {
+            Mark::Did(number) => Some(*number),
+            _ => None,
+        };
+        self.recording.marks_before(at).find_map(deeds).unwrap_or(0)
+    }
+}
+
+impl BlockDev for Recorder {
+    uxfs_disk::forward!(self => self.disk; len, read_at, read_only, sector_size, has_fua);
+    uxfs_disk::emulate!(write_bulk_at, zero, write_vectored_at);
+    uxfs_disk::without!(discard, allocate, check_present, warning, as_file);
+
+    fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.begin(data.len())?;
+        self.disk.write_at(offset, data)
+    }
+
+    fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.begin(data.len())?;
+        self.disk.write_fua_at(offset, data)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.begin(0)?;
+        self.disk.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A program that writes, flushes and acknowledges in a known order, with the pipes of a real one.
+    fn recorded(acknowledge: impl Fn(&str, &Recorder), write_last: bool) -> Vec<&'static str> {
+        let recorder = Recorder::new(MemDev::new(4096), 1 << 20);
+        recorder.write_at(0, &[1]).unwrap();
+        recorder.flush().unwrap();
+        acknowledge("first", &recorder);
+        recorder.write_at(1, &[2]).unwrap();
+        acknowledge("early", &recorder);
+        recorder.flush().unwrap();
+        if write_last {
+            recorder.write_at(2, &[3]).unwrap();
+        }
+        recorder.ended();
+        let run = recorder.finish(MemDev::new(4096));
+        let word = |event: &Event<Mark>| match event {
+            Event::Write { .. } => "write",
+            Event::Flush => "flush",
+            Event::Mark(Mark::Acknowledged(_)) => "ack",
+            Event::Mark(Mark::Started) => "start",
+            Event::Mark(_) => "mark",
+        };
+        run.recording.events().iter().map(word).collect()
+    }
+
+    /// The order is that in which the program did it, although nobody reads the pipe between.
+    #[test]
+    fn acknowledgements_in_a_pipe_stand_between_the_requests_around_them() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let (output, _closed) = rustix::pipe::pipe().unwrap();
+        let pipes = Mutex::new(Some((read, output)));
+        let acknowledge = |text: &str, recorder: &Recorder| {
+            if let Some((read, output)) = pipes.lock().take() {
+                let lines = |fd| Lines::new(fd).unwrap();
+                recorder.listen(lines(read), lines(output), None);
+            }
+            rustix::io::write(&write, format!("{text}\n").as_bytes()).unwrap();
+        };
+        let order = recorded(acknowledge, true);
+        let expected = ["write", "flush", "start", "ack", "write", "ack", "flush", "write", "mark"];
+        assert_eq!(order, expected);
+    }
+
+    /// An acknowledgement before the flush is one that a state may contradict: the planted violation.
+    #[test]
+    fn an_acknowledgement_before_its_flush_is_recorded_before_it() {
+        let order = recorded(|text, recorder| recorder.acknowledge(text), false);
+        assert_eq!(order, ["write", "flush", "ack", "write", "ack", "flush", "mark"]);
+    }
+
+    #[test]
+    fn lines_of_output_that_match_acknowledge() {
+        let (_pipe, pipe) = rustix::pipe::pipe().unwrap();
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let recorder = Recorder::new(MemDev::new(4096), 1 << 20);
+        let lines = |fd| Lines::new(fd).unwrap();
+        drop(pipe);
+        recorder.listen(lines(_pipe), lines(read), Some(Regex::new("^done").unwrap()));
+        rustix::io::write(&write, b"done 1\nother\ndone 2\n").unwrap();
+        assert!(recorder.ended().ends_with("done 2"));
+        assert_eq!(recorder.finish(MemDev::new(4096)).acks, ["done 1", "done 2"]);
+    }
+
+    #[test]
+    fn writes_beyond_the_limit_fail() {
+        let recorder = Recorder::new(MemDev::new(4096), 10);
+        recorder.write_at(0, &[1; 10]).unwrap();
+        assert!(!recorder.is_over());
+        recorder.write_at(0, &[1]).unwrap_err();
+        assert!(recorder.is_over());
+    }
+}

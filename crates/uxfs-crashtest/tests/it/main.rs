@@ -1,0 +1,8 @@
+//! Tests of crash tests: planted faults in programs, real programs, and bad input.
+#![cfg(target_os = "linux")]
+
+mod bad_input;
+mod in_process;
+mod planted;
+mod ready;
+mod rig;
