@@ -138,7 +138,11 @@ impl Case<'_> {
             }
         }
         let deeds = &self.deeds()[..done];
-        let synced = |kept: &Kept| is_synced(deeds, *kept);
+        let returned = &deeds[..self.returned(done)];
+        let synced = |kept: &Kept| {
+            let changed = changed_last(deeds, *kept).unwrap_or(0);
+            changed < returned.len() && is_synced(returned, *kept)
+        };
         if least.iter().all(synced) {
             let what = least.iter().map(|kept| self.name(now, *kept)).collect();
             return Explanation::Broken { what };
@@ -148,6 +152,16 @@ impl Case<'_> {
         }
         let lacking = least.iter().filter(|kept| !synced(kept));
         Explanation::Missing(lacking.map(|kept| self.call(now, *kept, deeds)).collect())
+    }
+
+    /// How many deeds had surely returned at the cut: one may have been under way, a sync for example.
+    fn returned(&self, done: usize) -> usize {
+        let acked = self.run.deeds_before(self.last_ack());
+        let Some(last) = done.checked_sub(1) else { return 0 };
+        let pid = self.deeds()[last].pid;
+        let alone = self.deeds()[..done].iter().all(|deed| deed.pid == pid);
+        // Of several processes, each may have one under way.
+        if alone { acked.max(last) } else { acked }
     }
 
     /// The overwriting of a file that the program does sync, before it acknowledges: then no sync is
@@ -161,9 +175,10 @@ impl Case<'_> {
         };
         let overwrites = |deed: &&Deed| match &deed.what {
             What::Written { ino, offset, .. } => *ino == file && *offset < old.len() as u64,
+            What::Resized { ino, size } => *ino == file && *size < old.len() as u64,
             _ => false,
         };
-        let deed = self.deeds()[acked..done].iter().rfind(overwrites)?;
+        let deed = self.deeds()[acked..done].iter().find(overwrites)?;
         let next = self.next_ack_deeds();
         is_synced(&self.deeds()[..next], Kept::File(file)).then_some(deed)
     }
@@ -325,12 +340,17 @@ fn changes_names(deed: &Deed, dir: Ino) -> bool {
     }
 }
 
-/// Was it synced after its last change?
-fn is_synced(deeds: &[Deed], kept: Kept) -> bool {
-    let changed = deeds.iter().rposition(|deed| match kept {
+/// The number of its last change.
+fn changed_last(deeds: &[Deed], kept: Kept) -> Option<usize> {
+    deeds.iter().rposition(|deed| match kept {
         Kept::File(ino) => changes_content(deed, ino),
         Kept::Dir(ino) => changes_names(deed, ino),
-    });
+    })
+}
+
+/// Was it synced after its last change?
+fn is_synced(deeds: &[Deed], kept: Kept) -> bool {
+    let changed = changed_last(deeds, kept);
     let (Kept::File(wanted) | Kept::Dir(wanted)) = kept;
     deeds[changed.map_or(0, |at| at + 1)..].iter().any(|deed| match deed.what {
         What::Synced { ino, .. } => ino == wanted,

@@ -248,9 +248,9 @@ impl fmt::Display for Explanation {
             ),
             Self::Torn { deed } => write!(
                 f,
-                "torn: {deed}\n         overwrites in place, and a power cut leaves some of the old \
-                 content and some of the new, whatever is synced: write a new file and rename it, or \
-                 keep a log"
+                "torn: {deed}\n         changes the file in place, and a power cut leaves neither the old \
+                 content nor the new one, whatever is synced: write a new file, fsync it and rename \
+                 it, or keep a log"
             ),
             Self::Broken { what } => write!(
                 f,

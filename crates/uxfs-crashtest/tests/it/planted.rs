@@ -32,7 +32,7 @@ const PLANTED: &[(&str, Says)] = &[
         "rename_before_fsync",
         Missing(&["fsync (or fdatasync) of config, before new is renamed to it"]),
     ),
-    ("truncate_then_write", Text("out of order: setting the length of config to 0")),
+    ("truncate_then_write", Text("setting the length of config to 0")),
     ("remove_then_rename", Text("out of order: removing config")),
     ("torn_overwrite", Text("torn: writing 5000 bytes at offset 0 of config")),
     ("log_after_data", Text("out of order: writing 1 bytes")),
