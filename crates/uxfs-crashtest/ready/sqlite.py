@@ -1,6 +1,6 @@
 """Rows inserted by SQLite, each in a transaction of its own and acknowledged when it is committed.
 
-sqlite.py run JOURNAL_MODE
+sqlite.py run JOURNAL_MODE SYNCHRONOUS
 sqlite.py check
 """
 import os
@@ -14,11 +14,11 @@ def text(row):
     return f"row {row} " * (1 + row * 37 % 200)
 
 
-def run(mode):
+def run(mode, synchronous):
     acknowledge = os.fdopen(int(os.environ["UXFS_ACK"]), "w")
     db = sqlite3.connect("db", isolation_level=None)
     db.execute(f"pragma journal_mode={mode}")
-    db.execute("pragma synchronous=full")
+    db.execute(f"pragma synchronous={synchronous}")
     # Small, so that checkpoints are among the moments.
     db.execute("pragma wal_autocheckpoint=20")
     db.execute("create table if not exists t (row integer primary key, text)")
@@ -47,4 +47,4 @@ def check():
         sys.exit(f"{acknowledged} rows were acknowledged, {len(rows)} are there")
 
 
-run(sys.argv[2]) if sys.argv[1] == "run" else check()
+run(*sys.argv[2:]) if sys.argv[1] == "run" else check()

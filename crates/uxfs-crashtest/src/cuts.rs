@@ -77,7 +77,7 @@ fn in_windows(run: &Run) -> Vec<(usize, Vec<Survivor>)> {
             let without: Vec<Survivor> = others(event).map(Survivor::whole).collect();
             let sectors = run.recording.sectors(event);
             if sectors > 1 {
-                let half = Survivor { event, sectors: Some(vec![0..sectors / 2]) };
+                let half = Survivor { event, sectors: Some(Vec::from([0..sectors / 2])) };
                 let mut torn = without.clone();
                 torn.push(half);
                 torn.sort_by_key(|survivor| survivor.event);

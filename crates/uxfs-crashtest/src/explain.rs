@@ -237,8 +237,8 @@ impl Case<'_> {
         let name = self.name(now, kept);
         match kept {
             Kept::File(ino) => {
-                let changes = deeds.iter().filter(|deed| changes_content(deed, ino));
-                let keeps = changes.last().map(|deed| self.words(deed));
+                let mut changes = deeds.iter().filter(|deed| changes_content(deed, ino));
+                let keeps = changes.next_back().map(|deed| self.words(deed));
                 let names = self.names(ino, deeds.len());
                 let first = names.first().filter(|first| shown(Some((*first).clone())) != name);
                 let when = first.map_or(String::new(), |first| {
@@ -250,8 +250,8 @@ impl Case<'_> {
                 }
             }
             Kept::Dir(ino) => {
-                let changes = deeds.iter().filter(|deed| changes_names(deed, ino));
-                let keeps = changes.last().map(|deed| self.words(deed));
+                let mut changes = deeds.iter().filter(|deed| changes_names(deed, ino));
+                let keeps = changes.next_back().map(|deed| self.words(deed));
                 Missing {
                     call: format!("fsync of the directory {name}"),
                     keeps: keeps.unwrap_or_else(|| "its names".into()),
@@ -365,11 +365,11 @@ fn differences(now: &Tree, recovered: &Tree) -> BTreeSet<Kept> {
     now.walk(&mut |_, ino, node| {
         let other = recovered.nodes.get(&ino).map(|node| &node.kind);
         match &node.kind {
-            Kind::File(bytes) if other != Some(&node.kind) => {
-                // An empty file comes with its name.
-                if other.is_some() || !bytes.is_empty() {
-                    found.insert(Kept::File(ino));
-                }
+            // An empty file comes with its name.
+            Kind::File(bytes)
+                if other != Some(&node.kind) && (other.is_some() || !bytes.is_empty()) =>
+            {
+                found.insert(Kept::File(ino));
             }
             Kind::Dir(_) if other != Some(&node.kind) => {
                 found.insert(Kept::Dir(ino));

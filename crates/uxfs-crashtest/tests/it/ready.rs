@@ -1,7 +1,7 @@
 //! The ready-made tests find nothing in programs that sync as they should. `UXFS_COUNT` sets the number of
 //! states of each.
 
-use uxfs_crashtest::READY;
+use uxfs_crashtest::{READY, Ready};
 
 use crate::rig::{plan, setting, tested};
 
@@ -20,4 +20,18 @@ fn programs_that_sync_as_they_should_pass() {
         }
         assert!(outcome.runs.iter().all(|run| run.acks == 25), "{:?}", outcome.runs);
     }
+}
+
+/// SQLite's default: it does not sync the directory when it removes the journal, so a journal can come back
+/// and take a commit with it. SQLite documents that, and `extra` against it.
+#[test]
+fn sqlite_that_removes_its_journal_needs_extra() {
+    let dir = tempfile::tempdir().unwrap();
+    let (command, check) = Ready::of("sqlite-delete").unwrap().prepare(dir.path()).unwrap();
+    let mut plan = plan(&[], Some(check));
+    let full = |word: std::ffi::OsString| if word == "extra" { "full".into() } else { word };
+    plan.command = command.into_iter().map(full).collect();
+    let failure = tested(&plan).unwrap().failure.unwrap();
+    let told = failure.explanation.to_string();
+    assert!(told.starts_with("missing: fsync of the directory .\n"), "{failure}");
 }
