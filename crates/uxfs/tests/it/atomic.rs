@@ -33,12 +33,15 @@ fn content(fs: &Fs, ino: Ino) -> Vec<u8> {
     all
 }
 
+/// Ranges of files, each with its offset and new content.
+type Ranges<'a> = &'a [(Ino, u64, &'a [u8])];
+
 /// The errno of a write; 0 if it succeeds.
-fn errno(fs: &Fs, ranges: &[(Ino, u64, &[u8])]) -> i32 {
+fn errno(fs: &Fs, ranges: Ranges<'_>) -> i32 {
     write(fs, ranges).as_ref().err().map_or(0, Error::errno)
 }
 
-fn write(fs: &Fs, ranges: &[(Ino, u64, &[u8])]) -> Result<(), Error> {
+fn write(fs: &Fs, ranges: Ranges<'_>) -> Result<(), Error> {
     let mut all = Vec::new();
     for (ino, offset, data) in ranges {
         all.push(AtomicRange { ino: *ino, offset: *offset, data });
@@ -143,7 +146,7 @@ fn what_is_refused_changes_nothing() {
     let small: &[u8] = &[9; 100];
     let many: Vec<(Ino, u64, &[u8])> =
         (0..=AtomicRange::MOST as u64).map(|at| (one, at * 8192, small)).collect();
-    let cases: [(&str, &[(Ino, u64, &[u8])], i32); 8] = [
+    let cases: [(&str, Ranges<'_>, i32); 8] = [
         ("nothing", &[], 0),
         ("empty ranges", &[(one, 5, &[]), (one, 5, &[])], 0),
         ("overlap", &[(one, 0, small), (two, 0, small), (one, 99, small)], EINVAL),
