@@ -8,7 +8,8 @@
 //!
 //! Checked: the trace is cut at random moments, half of them right after an acknowledgement. Of the
 //! writes that were not safe then, any part is on the disk. The engine recovers the volume, every
-//! acknowledged file is looked up, and `uxfs-check` checks the volume.
+//! acknowledged file is looked up, and `uxfs-check` checks the volume. In ordered mode the whole tree must be
+//! that of one moment ([`crate::moment`]), which may not be older than promised ([`crate::loss`]).
 //!
 //! 1. The printed durability is the lesser of the derived and the promised one. If it is less than
 //!    promised, or the check finds anything, the row has failed.
@@ -24,8 +25,10 @@ use uxfs::{Fs, OpenOptions, clock};
 use uxfs_check::{CheckOptions, Severity};
 use uxfs_testkit::Rng;
 
+use crate::loss::BusyTimes;
+use crate::moment::Moments;
 use crate::setup::RunResult;
-use crate::sim::{DATE, Kind, Store, StoreDev};
+use crate::sim::{DATE, Event, Kind, Store, StoreDev};
 
 /// Most acknowledged files that are looked up after each cut.
 const LOOKUPS_MAX: usize = 400;
@@ -42,9 +45,29 @@ pub enum DurabilityLevel {
     Stable,
 }
 
+/// What fsync and its kin do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Fsyncs {
+    /// They wait for stable storage.
+    #[default]
+    Waited,
+    /// They return at once, on a mount with `sync=ordered`.
+    Ordered { loss_s: u32 },
+    /// They do nothing, as under eatmydata.
+    Ignored,
+}
+
+impl Fsyncs {
+    fn is_waited(&self) -> bool {
+        *self == Self::Waited
+    }
+}
+
 /// The durability that a run's options promise.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Promise {
+    pub fsyncs: Fsyncs,
     /// The durability of synced operations.
     pub synced: DurabilityLevel,
     /// Seconds after which other data is written at the latest.
@@ -98,14 +121,55 @@ pub struct Durability {
     pub broken: u64,
     /// Cuts after which the volume could not be recovered or was not sound.
     pub unsound: u32,
+    #[serde(default, skip_serializing_if = "Fsyncs::is_waited")]
+    pub fsyncs: Fsyncs,
+    /// The moments that cuts left, in ordered mode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moments: Option<MomentsFound>,
     pub failed: bool,
     pub problem: Option<String>,
+}
+
+/// The moments that cuts left in ordered mode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct MomentsFound {
+    /// Cuts that left one moment.
+    pub whole: u32,
+    /// Cuts that left a mixture.
+    pub mixed: u32,
+    /// Moments and acknowledgements that were lost for longer than promised.
+    pub late: u64,
+    /// Age of the oldest moment in seconds.
+    pub oldest_s: f64,
+}
+
+impl MomentsFound {
+    fn and(self, other: Self) -> Self {
+        Self {
+            whole: self.whole + other.whole,
+            mixed: self.mixed + other.mixed,
+            late: self.late + other.late,
+            oldest_s: self.oldest_s.max(other.oldest_s),
+        }
+    }
 }
 
 impl Durability {
     /// The label beside a figure.
     pub fn label(&self) -> String {
-        let worth = match self.found.min(self.promised) {
+        let worth = match self.fsyncs {
+            Fsyncs::Waited => self.worth(),
+            Fsyncs::Ordered { loss_s } => self.moment(loss_s),
+            Fsyncs::Ignored => format!("nothing promised; {}", self.worth()),
+        };
+        match self.failed {
+            true => format!("FAILED: promised {}, worth {worth}", self.promise()),
+            false => worth,
+        }
+    }
+
+    fn worth(&self) -> String {
+        match self.found.min(self.promised) {
             DurabilityLevel::Stable => "stable storage".to_owned(),
             DurabilityLevel::Cache => format!("volatile cache, up to {}", self.exposed()),
             DurabilityLevel::Memory if self.acknowledged == 0 => {
@@ -114,10 +178,24 @@ impl Durability {
             DurabilityLevel::Memory => {
                 format!("memory, up to {} (at most {:.0} s)", self.exposed(), self.within_s)
             }
-        };
-        match self.failed {
-            true => format!("FAILED: promised {}, worth {worth}", name(self.promised)),
-            false => worth,
+        }
+    }
+
+    /// What an ordered run is worth.
+    fn moment(&self, loss_s: u32) -> String {
+        let found = self.moments.unwrap_or_default();
+        let oldest = self.exposed_s.max(found.oldest_s);
+        match () {
+            () if found.mixed > 0 => "a mixture of moments".into(),
+            () if oldest <= loss_s.into() => one_moment(loss_s),
+            () => format!("one earlier moment, up to {oldest:.1} s old"),
+        }
+    }
+
+    fn promise(&self) -> String {
+        match self.fsyncs {
+            Fsyncs::Ordered { loss_s } => one_moment(loss_s),
+            Fsyncs::Waited | Fsyncs::Ignored => name(self.promised).into(),
         }
     }
 
@@ -138,6 +216,8 @@ impl Durability {
             lost: self.lost + other.lost,
             broken: self.broken + other.broken,
             unsound: self.unsound + other.unsound,
+            fsyncs: self.fsyncs,
+            moments: self.moments.zip(other.moments).map(|(one, two)| one.and(two)),
             failed: self.failed || other.failed,
             problem: self.problem.or(other.problem),
         }
@@ -158,8 +238,19 @@ impl Durability {
             0 => String::new(),
             n => format!(", {n} volumes unsound"),
         };
-        format!("checked: {} cuts, {} acknowledged files lost{unsound}", self.cuts, self.lost)
+        let found = match self.moments {
+            None => format!("{} acknowledged files lost", self.lost),
+            Some(MomentsFound { mixed: 0, oldest_s, .. }) => {
+                format!("each left one moment, at most {oldest_s:.1} s old")
+            }
+            Some(MomentsFound { mixed, .. }) => format!("{mixed} left a mixture of moments"),
+        };
+        format!("checked: {} cuts, {found}{unsound}", self.cuts)
     }
+}
+
+fn one_moment(loss_s: u32) -> String {
+    format!("one earlier moment, at most {loss_s} s old")
 }
 
 fn name(worth: DurabilityLevel) -> &'static str {
@@ -175,12 +266,15 @@ pub fn judge<R>(ran: &RunResult<R>, cuts: u32, seed: u64) -> Durability {
     let mut found = derive(ran);
     check(ran, cuts, seed, &mut found);
     let broken = match found.promised {
+        _ if found.moments.is_some_and(|moments| moments.mixed > 0 || moments.late > 0) => true,
         DurabilityLevel::Stable => {
             found.found < DurabilityLevel::Stable || found.broken > 0 || found.unsound > 0
         }
         DurabilityLevel::Cache => found.found < DurabilityLevel::Cache,
         DurabilityLevel::Memory => {
-            found.broken > 0 || found.unsound > 0 && ran.promise.synced == DurabilityLevel::Stable
+            let sound = ran.promise.synced == DurabilityLevel::Stable
+                || ran.promise.fsyncs != Fsyncs::Waited;
+            found.broken > 0 || found.unsound > 0 && sound
         }
     };
     found.failed = broken;
@@ -211,6 +305,8 @@ fn derive<R>(ran: &RunResult<R>) -> Durability {
     let mut least =
         if ran.acks.is_empty() { DurabilityLevel::Memory } else { DurabilityLevel::Stable };
     let (mut exposed, mut open) = (0, false);
+    let busy = busy_times(ran);
+    let mut moments = busy.as_ref().map(|_| MomentsFound::default());
     for ack in ran.acks.iter().filter(|ack| ack.synced == any_synced) {
         let first = log.partition_point(|(asked, ..)| *asked < ack.began);
         let (_, written, kept) = match ack.logged {
@@ -229,9 +325,12 @@ fn derive<R>(ran: &RunResult<R>) -> Durability {
             () => DurabilityLevel::Memory,
         };
         least = least.min(worth);
-        let end = ack.until.min(ran.ended.max(ack.at));
+        let end = ack.until.min(ran.watched.max(ack.at));
         open |= kept > end && ack.until == u64::MAX;
         exposed = exposed.max(kept.min(end).saturating_sub(ack.at));
+        if let (Some(busy), Some(moments)) = (&busy, &mut moments) {
+            moments.late += u64::from(!busy.excuse(ack.at, kept.min(end).max(ack.at)));
+        }
     }
     let during = |kind| {
         let count = events.iter().filter(|e| e.kind == kind && e.asked >= ran.begun);
@@ -251,13 +350,28 @@ fn derive<R>(ran: &RunResult<R>) -> Durability {
         lost: 0,
         broken: 0,
         unsound: 0,
+        fsyncs: ran.promise.fsyncs,
+        moments,
         failed: false,
         problem: None,
     }
 }
 
+/// The disk's busy times, in ordered mode.
+fn busy_times<R>(ran: &RunResult<R>) -> Option<BusyTimes> {
+    match ran.promise.fsyncs {
+        Fsyncs::Ordered { loss_s } => Some(BusyTimes::new(&ran.trace, loss_s)),
+        Fsyncs::Waited | Fsyncs::Ignored => None,
+    }
+}
+
 /// Cuts the power, and checks.
 fn check<R>(ran: &RunResult<R>, cuts: u32, seed: u64, found: &mut Durability) {
+    let ordered = busy_times(ran).zip(ran.history.as_ref());
+    if let Some((busy, history)) = ordered {
+        let moments = Moments::new(&ran.initial, history);
+        return check_moments(ran, cuts, seed, &busy, moments, found);
+    }
     let safe = ran.trace.safe(ran.volatile);
     let synced: Vec<&Ack> = ran.acks.iter().filter(|ack| ack.synced).collect();
     let mut rng = Rng::spread(seed ^ 0x6375_7473);
@@ -274,6 +388,70 @@ fn check<R>(ran: &RunResult<R>, cuts: u32, seed: u64, found: &mut Durability) {
             found.problem.get_or_insert(problem);
         }
     }
+}
+
+/// As [`check`], in ordered mode. A quarter of the cuts each is when the log was written or a flush began, and when
+/// everything was made durable.
+fn check_moments<R>(
+    ran: &RunResult<R>,
+    cuts: u32,
+    seed: u64,
+    busy: &BusyTimes,
+    moments: Result<Moments<'_>, String>,
+    found: &mut Durability,
+) {
+    let safe = ran.trace.safe(ran.volatile);
+    let of_log = |event: &Event| ran.log.contains(&event.at).then_some(event.done);
+    let turns = ran.trace.events.iter().filter_map(|event| match event.kind {
+        Kind::Flush => Some(event.asked),
+        Kind::Write | Kind::Fua => of_log(event),
+        Kind::Read => None,
+    });
+    let turns: Vec<u64> = turns.filter(|at| (ran.begun..ran.watched).contains(at)).collect();
+    let durable = ran.history.iter().flat_map(|history| history.made_durable());
+    let durable: Vec<u64> = durable.filter(|at| *at >= ran.begun).collect();
+    let mut rng = Rng::spread(seed ^ 0x6d6f_6d65);
+    let mut all = MomentsFound {
+        late: found.moments.map_or(0, |moments| moments.late),
+        ..Default::default()
+    };
+    for number in 0..cuts {
+        let mut one_of = |times: &[u64]| times[rng.scaled(times.len() as u64) as usize];
+        let moment = match number % 4 {
+            3 if !durable.is_empty() => one_of(&durable),
+            1 | 3 if !turns.is_empty() => one_of(&turns),
+            _ => ran.begun + rng.scaled(ran.watched.saturating_sub(ran.begun).max(1)),
+        };
+        let part = [0.0, 0.3, 0.7, 1.0][(number / 4 % 4) as usize];
+        let store = cut(ran, &safe, moment, part, &mut rng);
+        found.cuts += 1;
+        let judged = recover(store).and_then(|(dev, fs)| {
+            let left =
+                moments.as_ref().map_err(Clone::clone).and_then(|moments| moments.of(&fs, moment));
+            close_and_check(&dev, fs).map(|()| left)
+        });
+        let problem = match judged {
+            Ok(Ok(since)) => {
+                all.whole += 1;
+                all.oldest_s = all.oldest_s.max((moment - since) as f64 / 1e9);
+                if busy.excuse(since, moment) {
+                    continue;
+                }
+                all.late += 1;
+                format!("the tree is {:.3} s old", (moment - since) as f64 / 1e9)
+            }
+            Ok(Err(problem)) => {
+                all.mixed += 1;
+                problem
+            }
+            Err(problem) => {
+                found.unsound += 1;
+                problem
+            }
+        };
+        found.problem.get_or_insert(problem);
+    }
+    found.moments = Some(all);
 }
 
 /// The disk after a cut at this moment. Of the unsafe writes, about this fraction is there.
@@ -306,13 +484,7 @@ fn check_recovered<R>(
     rng: &mut Rng,
     found: &mut Durability,
 ) -> Result<(), String> {
-    let dev = Arc::new(StoreDev::new(store));
-    let mut options = OpenOptions::default();
-    options.journal = JournalOptions::default();
-    options.seed = Some(1);
-    options.clock = clock::Clock::Fixed(DATE);
-    let device: Arc<dyn uxfs::disk::BlockDev> = dev.clone();
-    let fs = Fs::open(device, options).map_err(|e| format!("recovery: {e}"))?;
+    let (dev, fs) = recover(store)?;
     let bound = (ran.promise.within_s * 1e9) as u64;
     let mut dirs = FxHashMap::default();
     for ack in sample(ran, moment, rng) {
@@ -327,10 +499,25 @@ fn check_recovered<R>(
             }
         }
     }
+    close_and_check(&dev, fs)
+}
+
+fn recover(store: Store) -> Result<(Arc<StoreDev>, Fs), String> {
+    let dev = Arc::new(StoreDev::new(store));
+    let mut options = OpenOptions::default();
+    options.journal = JournalOptions::default();
+    options.seed = Some(1);
+    options.clock = clock::Clock::Fixed(DATE);
+    let device: Arc<dyn uxfs::disk::BlockDev> = dev.clone();
+    let fs = Fs::open(device, options).map_err(|e| format!("recovery: {e}"))?;
+    Ok((dev, fs))
+}
+
+fn close_and_check(dev: &StoreDev, fs: Fs) -> Result<(), String> {
     fs.close().map_err(|e| format!("closing: {e}"))?;
     let mut checks = CheckOptions::default();
     checks.threads = 1;
-    let report = uxfs_check::check(&*dev, &checks, &|_| {}).map_err(|e| format!("check: {e}"))?;
+    let report = uxfs_check::check(dev, &checks, &|_| {}).map_err(|e| format!("check: {e}"))?;
     match report.findings.iter().find(|f| f.severity > Severity::Note) {
         Some(finding) => Err(format!("check: {finding}")),
         None => Ok(()),

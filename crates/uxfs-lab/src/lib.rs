@@ -4,6 +4,9 @@
 pub mod durability;
 pub mod experiments;
 pub mod fsync;
+pub mod history;
+mod loss;
+mod moment;
 pub mod outcome;
 pub mod plan;
 pub mod posts;

@@ -171,7 +171,7 @@ impl Experiment {
         for column in &self.columns {
             out += &format!(",{0},{0}_post", column.key);
         }
-        out += ",worth,promised,exposed_s,acknowledged,flushes,forced,cuts,looked_for,lost,unsound,failed\n";
+        out += ",worth,promised,exposed_s,acknowledged,flushes,forced,cuts,looked_for,lost,unsound,failed,mixed,late,oldest_s\n";
         for row in &self.rows {
             out += &format!("{},{}", quote(&row.group), quote(&row.name));
             for (cell, column) in row.cells.iter().zip(&self.columns) {
@@ -182,8 +182,12 @@ impl Experiment {
             }
             match &row.durability {
                 Some(d) => {
+                    let moments = d.moments.map_or_else(
+                        || ",,".into(),
+                        |found| format!("{},{},{:.6}", found.mixed, found.late, found.oldest_s),
+                    );
                     out += &format!(
-                        ",{:?},{:?},{:.6},{},{},{},{},{},{},{},{}\n",
+                        ",{:?},{:?},{:.6},{},{},{},{},{},{},{},{},{moments}\n",
                         d.found,
                         d.promised,
                         d.exposed_s,
@@ -197,7 +201,7 @@ impl Experiment {
                         d.failed
                     );
                 }
-                None => out += &format!(",{},,,,,,,,,,\n", quote(&row.worth)),
+                None => out += &format!(",{},,,,,,,,,,,,,\n", quote(&row.worth)),
             }
         }
         out

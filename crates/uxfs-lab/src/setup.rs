@@ -12,12 +12,14 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use uxfs::LogWorker;
 use uxfs::format::Ino;
+use uxfs::format::inode::{S_IFDIR, S_IFMT};
 use uxfs::journal::{JournalOptions, LogWorkOptions};
-use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, WritebackOptions, clock, mkfs};
+use uxfs::{Fs, NewInode, OpenOptions, RenameFlags, SyncMode, WritebackOptions, clock, mkfs};
 use uxfs_disk::fault::Fault;
 use uxfs_models::{Description, Model};
 
-use crate::durability::{Ack, DurabilityLevel, Promise};
+use crate::durability::{Ack, DurabilityLevel, Fsyncs, Promise};
+use crate::history::{Change, History, Kind, Written};
 use crate::sim::{DATE, DeviceFault, Sim, SimDev, Store, StoreDev, Trace};
 use crate::{LabError, Result};
 
@@ -89,6 +91,8 @@ pub struct Setup {
     /// Whether force-unit-access is used.
     pub fua: bool,
     pub writeback: Option<WritebackOptions>,
+    /// What fsync and its kin do.
+    pub fsyncs: Fsyncs,
     pub cpu: Cpu,
     /// How log forces affect others.
     pub force: Force,
@@ -113,6 +117,7 @@ impl Setup {
             mount: vec!["logbsize=262144".into()],
             fua: false,
             writeback: Some(WritebackOptions::default()),
+            fsyncs: Fsyncs::Waited,
             cpu: Cpu::default(),
             force: Force::Ours,
             seed,
@@ -137,6 +142,20 @@ impl Setup {
         self
     }
 
+    #[must_use]
+    pub fn fsyncs(mut self, fsyncs: Fsyncs) -> Self {
+        self.fsyncs = fsyncs;
+        self
+    }
+
+    /// How much time a power cut may take back in ordered mode.
+    fn loss(&self) -> Option<Duration> {
+        match self.fsyncs {
+            Fsyncs::Ordered { loss_s } => Some(Duration::from_secs(loss_s.into())),
+            Fsyncs::Waited | Fsyncs::Ignored => None,
+        }
+    }
+
     fn journal(&self) -> Result<JournalOptions> {
         let mut journal = JournalOptions::default();
         for word in &self.mount {
@@ -159,11 +178,19 @@ impl Setup {
     /// The promised durability of a synced operation, by the options and the kind of disk.
     pub fn promise(&self) -> Result<Promise> {
         let journal = self.journal()?;
-        Ok(promise_of(&journal, self.writeback.as_ref(), is_volatile(&self.disk.disk)))
+        let waited = promise_of(&journal, self.writeback.as_ref(), is_volatile(&self.disk.disk));
+        Ok(match self.loss() {
+            None if self.fsyncs == Fsyncs::Waited => waited,
+            loss => Promise {
+                synced: DurabilityLevel::Memory,
+                within_s: loss.map_or(waited.within_s, |loss| loss.as_secs_f64()),
+                fsyncs: self.fsyncs,
+            },
+        })
     }
 
     /// An empty volume as mkfs makes it.
-    fn volume(&self) -> Result<Store> {
+    pub(crate) fn volume(&self) -> Result<Store> {
         let capacity = self.disk.build(self.seed).map_err(|e| LabError::new("disk", e))?.capacity();
         let size = capacity / 4096 * 4096;
         let made = |e: mkfs::MkfsError| LabError::new("mkfs", e);
@@ -195,7 +222,10 @@ impl Setup {
     /// If the volume cannot be made or opened, `body` fails, or the simulation does not end.
     pub fn run<R>(&self, body: impl FnOnce(&Arc<Lab>) -> uxfs::Result<R>) -> Result<RunResult<R>> {
         let store = self.volume()?;
-        let options = self.open_options()?;
+        let mut options = self.open_options()?;
+        if let Some(loss) = self.loss() {
+            options.sync = SyncMode::Ordered { loss };
+        }
         let disk = self.disk.build(self.seed).map_err(|e| LabError::new("disk", e))?;
         let processors = self.cpu.processors as usize;
         let simulated = Sim::run(processors, vec![disk], self.fault, |sim| {
@@ -212,6 +242,13 @@ impl Setup {
                 lab.end();
             }
             let ended = lab.ended.load(Ordering::Relaxed);
+            let watched = match self.loss() {
+                Some(loss) => {
+                    sim.rest(loss * 2);
+                    lab.now()
+                }
+                None => ended,
+            };
             let busy = lab.busy.1.load(Ordering::Relaxed) - lab.busy.0.load(Ordering::Relaxed);
             let trace = sim.take_trace(0);
             let sb = fs.superblock();
@@ -226,6 +263,8 @@ impl Setup {
                 log,
                 begun: lab.begun.load(Ordering::Relaxed),
                 ended,
+                watched,
+                history: lab.history.as_ref().map(|history| core::mem::take(&mut *history.lock())),
                 acks,
                 busy_ns: busy,
                 latencies: core::mem::take(&mut *lab.latencies.lock()),
@@ -249,7 +288,8 @@ pub(crate) fn promise_of(
         if journal.barrier || !volatile { DurabilityLevel::Stable } else { DurabilityLevel::Cache };
     let dirty = writeback
         .map_or(0.0, |w| f64::from(w.dirty_expire_centisecs + w.dirty_writeback_centisecs) / 100.0);
-    Promise { synced, within_s: journal.pipeline.age_max.as_secs_f64() + dirty }
+    let fsyncs = Fsyncs::Waited;
+    Promise { synced, fsyncs, within_s: journal.pipeline.age_max.as_secs_f64() + dirty }
 }
 
 /// Does a disk lose its cache when the power fails?
@@ -273,6 +313,10 @@ pub struct RunResult<R> {
     /// Start and end of the measured part.
     pub begun: u64,
     pub ended: u64,
+    /// The end of the trace: in ordered mode a time later, until all is written; otherwise `ended`.
+    pub watched: u64,
+    /// The clients' calls, in ordered mode.
+    pub history: Option<History>,
     pub acks: Vec<Ack>,
     /// Nanoseconds of processor time.
     pub busy_ns: u64,
@@ -306,6 +350,8 @@ pub struct Lab {
     /// The seed of all random numbers.
     pub seed: u64,
     force: Force,
+    fsyncs: Fsyncs,
+    history: Option<Mutex<History>>,
     client_fault: Option<FaultyClient>,
     syncs: AtomicU64,
     /// The time from which on commits are not delayed.
@@ -334,6 +380,8 @@ impl Lab {
             cpu: setup.cpu,
             seed: setup.seed,
             force: setup.force,
+            fsyncs: setup.fsyncs,
+            history: setup.loss().map(|_| Mutex::default()),
             client_fault: setup.client_fault,
             syncs: AtomicU64::new(0),
             serial: Mutex::new(0),
@@ -368,7 +416,9 @@ impl Lab {
         self.sim.now().0
     }
 
-    pub fn ack(&self, ack: Ack) {
+    /// Records an acknowledgement. Where fsync waits for nothing, it acknowledges nothing as durable.
+    pub fn ack(&self, mut ack: Ack) {
+        ack.synced &= self.fsyncs == Fsyncs::Waited;
         let mut acks = self.acks.lock();
         let place = (ack.dir.to_string(), ack.name.clone());
         self.open.lock().entry(place).or_default().push(acks.len());
@@ -410,19 +460,50 @@ impl Lab {
         self.join_log();
     }
 
+    /// Does something to the volume, and records what it changed if the run has a history.
+    pub fn recorded<R>(
+        &self,
+        act: impl FnOnce(&Fs) -> uxfs::Result<R>,
+        change: impl FnOnce(&R) -> Change,
+    ) -> uxfs::Result<R> {
+        let Some(history) = &self.history else { return act(&self.fs) };
+        let begin = history.lock().position(self.now());
+        let value = act(&self.fs)?;
+        history.lock().ended(begin, self.now(), change(&value));
+        Ok(value)
+    }
+
     pub fn create(&self, dir: Ino, name: &str, new: &NewInode) -> uxfs::Result<Ino> {
         self.name();
-        self.fs.create(dir, name.as_bytes(), new)
+        self.put(dir, name, new)
+    }
+
+    /// As [`Lab::create`], without processor time.
+    pub fn put(&self, dir: Ino, name: &str, new: &NewInode) -> uxfs::Result<Ino> {
+        let kind = if new.mode & S_IFMT == S_IFDIR { Kind::Dir } else { Kind::File };
+        self.recorded(
+            |fs| fs.create(dir, name.as_bytes(), new),
+            |ino| Change::Made { dir, name: name.to_owned(), ino: *ino, kind },
+        )
     }
 
     pub fn unlink(&self, dir: Ino, name: &str) -> uxfs::Result<()> {
         self.name();
-        self.fs.unlink(dir, name.as_bytes())
+        self.recorded(
+            |fs| fs.unlink(dir, name.as_bytes()),
+            |()| Change::Removed { dir, name: name.to_owned() },
+        )
     }
 
     pub fn rename(&self, dir: Ino, from: &str, to_dir: Ino, to: &str) -> uxfs::Result<()> {
         self.name();
-        self.fs.rename(dir, from.as_bytes(), to_dir, to.as_bytes(), RenameFlags::default())
+        self.recorded(
+            |fs| fs.rename(dir, from.as_bytes(), to_dir, to.as_bytes(), RenameFlags::default()),
+            |()| {
+                let (name, to_name) = (from.to_owned(), to.to_owned());
+                Change::Renamed { dir, name, to_dir, to_name }
+            },
+        )
     }
 
     pub fn lookup_cost(&self) {
@@ -442,7 +523,20 @@ impl Lab {
 
     pub fn write(&self, ino: Ino, offset: u64, data: &[u8]) -> uxfs::Result<()> {
         self.call(data.len());
-        self.fs.write_at(ino, offset, data)
+        self.fill(ino, offset, data)
+    }
+
+    /// As [`Lab::write`], without processor time.
+    pub fn fill(&self, ino: Ino, at: u64, data: &[u8]) -> uxfs::Result<()> {
+        self.recorded(
+            |fs| fs.write_at(ino, at, data),
+            |()| Change::Wrote { ino, at, bytes: Written::new(data) },
+        )
+    }
+
+    pub fn truncate(&self, ino: Ino, size: u64) -> uxfs::Result<()> {
+        self.change();
+        self.recorded(|fs| fs.truncate(ino, size), |()| Change::Cut { ino, size })
     }
 
     pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> uxfs::Result<usize> {
@@ -451,6 +545,9 @@ impl Lab {
     }
 
     pub fn fsync(&self, ino: Ino) -> uxfs::Result<()> {
+        if self.fsyncs == Fsyncs::Ignored {
+            return Ok(());
+        }
         self.sim.work(us(self.cpu.sync_us));
         let number = self.syncs.fetch_add(1, Ordering::Relaxed);
         match self.client_fault {
@@ -471,6 +568,9 @@ impl Lab {
 
     /// Makes a file's data durable, with the metadata needed to find it.
     pub fn fdatasync(&self, ino: Ino) -> uxfs::Result<()> {
+        if self.fsyncs == Fsyncs::Ignored {
+            return Ok(());
+        }
         self.sim.work(us(self.cpu.sync_us));
         let mut cursor = self.fs.error_cursor(ino);
         let ticket = self.fs.begin_fsync(ino, uxfs::SyncKind::Data, &mut cursor)?;
@@ -485,8 +585,22 @@ impl Lab {
 
     /// Makes everything durable in the log, as sync(2) does.
     pub fn sync(&self) -> uxfs::Result<()> {
+        if self.fsyncs == Fsyncs::Ignored {
+            return Ok(());
+        }
         self.sim.work(us(self.cpu.sync_us));
         let ticket = self.fs.begin_sync()?;
         self.fs.wait(ticket)
+    }
+
+    /// Makes everything durable in every mode.
+    pub fn durable(&self) -> uxfs::Result<()> {
+        let wait = |fs: &Fs| fs.durable().and_then(|ticket| fs.wait(ticket));
+        self.recorded(wait, |()| Change::MadeDurable)
+    }
+
+    /// What fsync and its kin do.
+    pub fn fsyncs(&self) -> Fsyncs {
+        self.fsyncs
     }
 }

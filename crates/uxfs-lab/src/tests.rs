@@ -208,6 +208,32 @@ fn a_recording_is_replayed_and_checked() {
     }
 }
 
+/// Rows of ordered mode and under eatmydata state their durability, and repeat with any number of jobs.
+#[test]
+fn rows_with_less_durability_state_it_and_repeat() {
+    let found = |only: &str, jobs: usize| {
+        let mut how = How::new(3);
+        how.jobs = jobs.try_into().unwrap();
+        how.cuts = 4;
+        how.only = only.into();
+        experiments::run("database", &how, &NoProgress).unwrap()
+    };
+    let worth = |only: &str| {
+        let found = found(only, 2);
+        assert!(found.rows.len() == 1 && !found.failed(), "{found}");
+        (found.rows[0].worth.clone(), found.rows[0].checked.clone())
+    };
+    let (ordered, checked) = worth("hdd-7200, 1 client / ordered, loss=1");
+    assert_eq!(ordered, "one earlier moment, at most 1 s old");
+    assert!(checked.contains("each left one moment, at most "), "{checked}");
+    let (ignored, _) = worth("hdd-7200, 1 client / eatmydata");
+    assert!(ignored.starts_with("nothing promised; memory, up to "), "{ignored}");
+    let (one, two) = (found("client / ordered", 1), found("client / ordered", 2));
+    assert_eq!(one.rows.len(), 6);
+    assert_eq!(one, two);
+    assert_eq!(one.csv(), two.csv());
+}
+
 #[test]
 #[ignore = "by hand: LAB=NAME,... ONLY=TEXT"]
 fn run_experiments_by_hand() {

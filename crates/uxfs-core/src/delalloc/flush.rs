@@ -229,6 +229,7 @@ impl Fs {
             if let Some(journal) = self.journal.as_ref().filter(|_| planted(Fault::CutInMidst)) {
                 journal.await_room_for_cut(self)?;
                 journal.cut_epoch();
+                journal.await_room_for_cut(self)?;
             }
             for batch in batches {
                 let file = Arc::clone(&batch.file);

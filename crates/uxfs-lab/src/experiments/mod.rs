@@ -12,6 +12,7 @@ mod fs_mark;
 mod overwrites;
 mod policies;
 pub(crate) mod recorded;
+mod rungs;
 mod servers;
 mod spindle;
 pub(crate) mod tar_star;
@@ -104,19 +105,19 @@ pub const ALL: &[Known] = &[
     },
     Known {
         name: "mail",
-        about: "a mail server's deliveries, under three policies, on three disks",
+        about: "a mail server's deliveries, under three policies and four other promises, on three disks",
         post: None,
         run: servers::run_mail,
     },
     Known {
         name: "database",
-        about: "a database's commits, under three policies, on three disks",
+        about: "a database's commits, under three policies and four other promises, on three disks",
         post: None,
         run: servers::run_database,
     },
     Known {
         name: "git",
-        about: "a recording of git: a clone, five commits, gc; delayed and immediate logging",
+        about: "a recording of git: a clone, five commits, gc; two kinds of logging, four other promises",
         post: None,
         run: recorded::run_git,
     },

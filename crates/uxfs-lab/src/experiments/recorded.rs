@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::blank::{blank, note};
 use super::disks;
+use super::rungs::{self, EATMYDATA, ORDERED, RUNGS};
 use crate::Result;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
@@ -62,8 +63,14 @@ fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
         let described = disks::named(disk)?;
         out.disks.push(note(&described));
         for clients in CLIENTS {
-            for mode in [NODELAYLOG, DELAYLOG] {
-                let mut setup = Setup::new(&described, how.seed).mount(&[mode]);
+            let modes = [NODELAYLOG, DELAYLOG].map(|mode| (mode, None));
+            let others = RUNGS.iter().map(|rung| (rung.name, Some(rung)));
+            for (mode, rung) in modes.into_iter().chain(others) {
+                let mut setup = Setup::new(&described, how.seed);
+                setup = match rung {
+                    Some(rung) => rung.apply(setup),
+                    None => setup.mount(&[mode]),
+                };
                 setup.cuts = how.cuts.min(4);
                 let source = Arc::clone(&recording);
                 setup.prepare = Some(Arc::new(move |fs| {
@@ -114,6 +121,7 @@ fn run(name: &str, how: &How, progress: &dyn Progress) -> Result<Experiment> {
         recording.work_s()
     ));
     out.notes.push("clients begin within 200 ms, at random".into());
+    out.notes.push(rungs::NOTE.into());
     let left_out = rows.0.iter().filter_map(|row| row.found.get("left_out")).fold(0.0, f64::max);
     out.notes.push(format!(
         "{left_out} calls at most were left out, because what they were of was not there any more"
@@ -139,6 +147,15 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
                 ratio("log_mb"),
                 "x",
                 at_most(0.5),
+            ),
+            Shape::goal(
+                format!(
+                    "{group}: on an ordered mount it takes at most 1.05 times as long as under eatmydata"
+                ),
+                "",
+                rows.ratio("total_s", (&group, ORDERED), (&group, EATMYDATA)),
+                "x",
+                at_most(1.05),
             ),
         ]
     };

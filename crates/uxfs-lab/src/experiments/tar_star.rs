@@ -8,6 +8,7 @@ use uxfs::WritebackOptions;
 use super::blank::{blank, note};
 use super::disks;
 use crate::Result;
+use crate::durability::Fsyncs;
 use crate::outcome::{Best, Chart, Column, Drawn, Experiment, Series, Shape};
 use crate::plan::{Found, How, Job, Progress, Rows, run as run_jobs};
 use crate::posts;
@@ -37,22 +38,35 @@ const TAR_TIGHT: &str = "tar, sync; tight flusher";
 const STAR_TIGHT: &str = "star; tight flusher";
 const TAR_TIGHT_NOBARRIER: &str = "tar, sync; tight, nobarrier";
 const STAR_NOBARRIER: &str = "star, nobarrier";
+const STAR_EATMYDATA: &str = "star under eatmydata";
+const STAR_ORDERED: &str = "star, ordered, loss=5";
+const STAR_ORDERED_TIGHT: &str = "star, ordered, loss=1";
 
 struct Method {
     name: &'static str,
     sync: Sync,
     tight: bool,
     mount: &'static [&'static str],
+    fsyncs: Fsyncs,
 }
 
-const METHODS: [Method; 7] = [
-    Method { name: TAR, sync: Sync::End, tight: false, mount: &[] },
-    Method { name: TAR_TIGHT, sync: Sync::End, tight: true, mount: &[] },
-    Method { name: TAR_TIGHT_NOBARRIER, sync: Sync::End, tight: true, mount: &["nobarrier"] },
-    Method { name: STAR, sync: Sync::Each, tight: false, mount: &[] },
-    Method { name: STAR_TIGHT, sync: Sync::Each, tight: true, mount: &[] },
-    Method { name: STAR_NOBARRIER, sync: Sync::Each, tight: false, mount: &["nobarrier"] },
-    Method { name: TICKETS, sync: Sync::Tickets, tight: false, mount: &[] },
+impl Method {
+    const fn new(name: &'static str, sync: Sync) -> Self {
+        Self { name, sync, tight: false, mount: &[], fsyncs: Fsyncs::Waited }
+    }
+}
+
+const METHODS: [Method; 10] = [
+    Method::new(TAR, Sync::End),
+    Method { tight: true, ..Method::new(TAR_TIGHT, Sync::End) },
+    Method { tight: true, mount: &["nobarrier"], ..Method::new(TAR_TIGHT_NOBARRIER, Sync::End) },
+    Method::new(STAR, Sync::Each),
+    Method { tight: true, ..Method::new(STAR_TIGHT, Sync::Each) },
+    Method { mount: &["nobarrier"], ..Method::new(STAR_NOBARRIER, Sync::Each) },
+    Method::new(TICKETS, Sync::Tickets),
+    Method { fsyncs: Fsyncs::Ignored, ..Method::new(STAR_EATMYDATA, Sync::Each) },
+    Method { fsyncs: Fsyncs::Ordered { loss_s: 5 }, ..Method::new(STAR_ORDERED, Sync::Each) },
+    Method { fsyncs: Fsyncs::Ordered { loss_s: 1 }, ..Method::new(STAR_ORDERED_TIGHT, Sync::Each) },
 ];
 
 const DISKS: [(&str, &str); 2] = [("spindle", "hdd-7200"), ("fast SSD", "ssd-2010")];
@@ -81,7 +95,7 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
     for (group, disk) in DISKS {
         let disk = disks::named(disk)?;
         for method in &METHODS {
-            let mut setup = Setup::new(&disk, how.seed).mount(method.mount);
+            let mut setup = Setup::new(&disk, how.seed).mount(method.mount).fsyncs(method.fsyncs);
             setup.cuts = how.cuts;
             setup.writeback = Some(WritebackOptions {
                 // The post's figures, of a tree five times as large.
@@ -114,7 +128,9 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
                  the end (tickets). The first acknowledges nothing until its end. The second is \
                  slow because one fsync waits for another. The third gives the durability of the \
                  second when the command ends, at the price of the first. The tight flusher is \
-                 the post's: at most 100 kB dirty (1 MiB here), written back after 2 s."
+                 the post's: at most 100 kB dirty (1 MiB here), written back after 2 s. Under \
+                 eatmydata fsync does nothing. On an ordered mount it waits for nothing, and after \
+                 each cut the whole tree must be of one moment."
             .into();
     out.source = posts::TAR_STAR.to_string();
     for (_, disk) in DISKS {
@@ -186,6 +202,13 @@ fn shapes(rows: &Rows) -> Vec<Shape> {
             "x less",
             at_least(2.0),
             weak.map(like),
+        ));
+        all.push(Shape::goal(
+            format!("{group}: an fsync for each file on an ordered mount takes at most 1.05 times as long as under eatmydata"),
+            "",
+            time(STAR_ORDERED, STAR_EATMYDATA),
+            "x",
+            at_most(1.05),
         ));
     }
     all

@@ -181,6 +181,8 @@ impl Own {
             log: start..start + len,
             begun: span.0,
             ended: span.1,
+            watched: span.1,
+            history: None,
             acks: acks.into_inner(),
             busy_ns: 0,
             latencies: Vec::new(),

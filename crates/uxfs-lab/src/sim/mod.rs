@@ -35,6 +35,7 @@ use uxfs_sync::{Body, Join, Scheduler, WaitKey};
 
 pub use dev::{DeviceFault, SimDev};
 pub use store::{Content, Store, StoreDev};
+pub(crate) use store::{PAGE, Page};
 pub use trace::{Event, Kind, Trace};
 
 /// The date of every run: volumes are made at it, and it does not advance with virtual time.

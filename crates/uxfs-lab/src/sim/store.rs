@@ -12,24 +12,29 @@ use rustc_hash::FxHashMap;
 use uxfs::disk::BlockDev;
 
 /// Bytes of a page.
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
-#[derive(Clone, Debug)]
-enum Page {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Page {
     /// A word, repeated for this many bytes; then zeroes.
     Word(u64, u16),
     Bytes(Arc<[u8]>),
 }
 
 impl Page {
-    fn of(bytes: &[u8]) -> Self {
+    /// The page with these bytes. The same bytes give equal pages.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         match word_of(bytes) {
             Some((word, len)) => Self::Word(word, len),
             None => Self::Bytes(bytes.into()),
         }
     }
 
-    fn copy(&self, start: usize, into: &mut [u8]) {
+    pub(crate) fn is_zero(&self) -> bool {
+        matches!(self, Self::Word(0, _))
+    }
+
+    pub(crate) fn copy(&self, start: usize, into: &mut [u8]) {
         match self {
             Self::Bytes(bytes) => into.copy_from_slice(&bytes[start..start + into.len()]),
             Self::Word(word, len) => {
@@ -138,7 +143,7 @@ impl Store {
 
     fn put(&mut self, number: u64, page: Page) {
         match page {
-            Page::Word(0, _) => drop(self.pages.remove(&number)),
+            page if page.is_zero() => drop(self.pages.remove(&number)),
             page => drop(self.pages.insert(number, page)),
         }
     }

@@ -43,18 +43,16 @@ const DIRTY: u32 = 8;
 /// # Errors
 /// An error of the volume.
 pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
-    let fs = &lab.fs;
     let dir: Arc<str> = "db".into();
-    let home = fs.create(fs.root(), dir.as_bytes(), &NewInode::dir(0o700))?;
-    let log = fs.create(home, b"log", &NewInode::file(0o600))?;
-    let table = fs.create(home, b"table", &NewInode::file(0o600))?;
+    let home = lab.put(lab.fs.root(), &dir, &NewInode::dir(0o700))?;
+    let log = lab.put(home, "log", &NewInode::file(0o600))?;
+    let table = lab.put(home, "table", &NewInode::file(0o600))?;
     // Write the whole table, because overwriting written blocks changes no metadata.
     let piece = fill(word(0), (PAGE * 32) as usize);
     for number in 0..PAGES / 32 {
-        fs.write_at(table, number * PAGE * 32, &piece)?;
+        lab.fill(table, number * PAGE * 32, &piece)?;
     }
-    let ticket = fs.begin_sync()?;
-    fs.wait(ticket)?;
+    lab.durable()?;
     lab.begin();
     let (next, durable) = (AtomicU64::new(0), AtomicU64::new(0));
     let sum = Arc::new(Mutex::new(0.0));
@@ -99,7 +97,7 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
                 logged: true,
             });
             if commit % EVERY == EVERY - 1 {
-                pages(lab, table, &mut rng)?;
+                pages(lab, table, number, commit, &mut rng)?;
             }
         }
         *all.lock() += f64::from(load.commits) / ((lab.now() - begun) as f64 / 1e9);
@@ -110,9 +108,9 @@ pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
     Ok(rate)
 }
 
-/// Overwrites random pages of the table and syncs it.
-fn pages(lab: &Arc<Lab>, table: Ino, rng: &mut Rng) -> Result<()> {
-    let page = fill(word(0), PAGE as usize);
+/// Overwrites random pages of the table and syncs it. The content tells the commit after which it was written.
+fn pages(lab: &Arc<Lab>, table: Ino, number: u32, commit: u32, rng: &mut Rng) -> Result<()> {
+    let page = fill(word(1 << 32 | u64::from(number) << 16 | u64::from(commit)), PAGE as usize);
     for _ in 0..DIRTY {
         lab.write(table, rng.scaled(PAGES) * PAGE, &page)?;
     }

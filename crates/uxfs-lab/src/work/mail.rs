@@ -48,13 +48,12 @@ struct Mailbox {
 /// An error of the volume.
 pub fn run(lab: &Arc<Lab>, load: Load) -> Result<f64> {
     let make = |name: &str| -> Result<Mailbox> {
-        let ino = lab.fs.create(lab.fs.root(), name.as_bytes(), &NewInode::dir(0o755))?;
+        let ino = lab.put(lab.fs.root(), name, &NewInode::dir(0o755))?;
         Ok(Mailbox { ino, path: name.into() })
     };
     let spool = make(SPOOL)?;
     let boxes = (0..load.boxes).map(|n| make(&format!("box{n}"))).collect::<Result<Vec<_>>>()?;
-    let ticket = lab.fs.begin_sync()?;
-    lab.fs.wait(ticket)?;
+    lab.durable()?;
     lab.begin();
     let sum = Arc::new(Mutex::new(0.0));
     let all = Arc::clone(&sum);

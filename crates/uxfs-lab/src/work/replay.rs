@@ -19,7 +19,8 @@ use uxfs_testkit::Rng;
 
 use super::recording::{PathNo, Recording, Step};
 use super::word;
-use crate::durability::Ack;
+use crate::durability::{Ack, Fsyncs};
+use crate::history::{Change, Kind, Written};
 use crate::setup::Lab;
 
 /// Clients begin at random times within this many nanoseconds.
@@ -54,6 +55,20 @@ pub(crate) trait ReplayHost {
     fn took(&self, since: u64);
     /// Are uncached reads sent to the volume?
     fn reads(&self) -> bool;
+
+    /// Do fsync and fdatasync reach the volume?
+    fn syncs(&self) -> bool {
+        true
+    }
+
+    /// Does something to the volume. It may record what that changed.
+    fn recorded<R>(
+        &self,
+        act: impl FnOnce(&Fs) -> Result<R>,
+        _change: impl FnOnce(&R) -> Change,
+    ) -> Result<R> {
+        act(self.fs())
+    }
 }
 
 impl ReplayHost for Lab {
@@ -90,6 +105,18 @@ impl ReplayHost for Lab {
 
     fn reads(&self) -> bool {
         true
+    }
+
+    fn syncs(&self) -> bool {
+        self.fsyncs() != Fsyncs::Ignored
+    }
+
+    fn recorded<R>(
+        &self,
+        act: impl FnOnce(&Fs) -> Result<R>,
+        change: impl FnOnce(&R) -> Change,
+    ) -> Result<R> {
+        Lab::recorded(self, act, change)
     }
 }
 
@@ -361,7 +388,10 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         let Some((dir, name)) = self.parent(path) else { return Ok(None) };
         let changed = Some(self.host.now());
         self.host.cost(Cost::Name);
-        let ino = self.host.fs().create(dir, name.as_bytes(), &NewInode::file(0o644))?;
+        let ino = self.host.recorded(
+            |fs| fs.create(dir, name.as_bytes(), &NewInode::file(0o644)),
+            |ino| Change::Made { dir, name: name.to_owned(), ino: *ino, kind: Kind::File },
+        )?;
         let (word, names) = (self.next_word(), vec![path]);
         self.files.push(FileState { ino, word, size: 0, warm: 0, changed, names, carried: false });
         self.nodes[path as usize] = Some(Node::File(self.files.len() - 1));
@@ -373,7 +403,10 @@ impl<'a, A: ReplayHost> Player<'a, A> {
             return Ok(None);
         };
         self.host.cost(Cost::Name);
-        let ino = self.host.fs().create(dir, name.as_bytes(), &NewInode::dir(0o755))?;
+        let ino = self.host.recorded(
+            |fs| fs.create(dir, name.as_bytes(), &NewInode::dir(0o755)),
+            |ino| Change::Made { dir, name: name.to_owned(), ino: *ino, kind: Kind::Dir },
+        )?;
         self.nodes[path as usize] = Some(Node::Dir(ino));
         Ok(Some(()))
     }
@@ -384,8 +417,13 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         };
         self.host.cost(Cost::Name);
         let target = vec![b'x'; len as usize];
-        let fs = self.host.fs();
-        fs.symlink(dir, name.as_bytes(), &target, &NewInode::file(0o777))?;
+        self.host.recorded(
+            |fs| fs.symlink(dir, name.as_bytes(), &target, &NewInode::file(0o777)),
+            |ino| {
+                let kind = Kind::Symlink(target.clone());
+                Change::Made { dir, name: name.to_owned(), ino: *ino, kind }
+            },
+        )?;
         self.nodes[path as usize] = Some(Node::Link);
         Ok(Some(()))
     }
@@ -429,7 +467,11 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         while at < end {
             let piece = PIECE.min(end - at);
             self.host.cost(Cost::Call(piece));
-            self.host.fs().write_at(state.ino, at, &fill_at(word, at, piece as usize))?;
+            let (ino, bytes) = (state.ino, fill_at(word, at, piece as usize));
+            self.host.recorded(
+                |fs| fs.write_at(ino, at, &bytes),
+                |()| Change::Wrote { ino, at, bytes: Written::new(&bytes) },
+            )?;
             at += piece;
         }
         Ok(Some(()))
@@ -439,7 +481,8 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         let Some(file) = self.file(path) else { return Ok(None) };
         self.changes(file);
         self.host.cost(Cost::Change);
-        self.host.fs().truncate(self.files[file].ino, size)?;
+        let ino = self.files[file].ino;
+        self.host.recorded(|fs| fs.truncate(ino, size), |()| Change::Cut { ino, size })?;
         let fresh = self.next_word();
         let state = &mut self.files[file];
         state.word = match size {
@@ -460,11 +503,12 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         };
         self.host.cost(Cost::Sync);
         let fs = self.host.fs();
-        if data {
+        let waits = self.host.syncs();
+        if waits && data {
             let mut cursor = fs.error_cursor(ino);
             let ticket = fs.begin_fsync(ino, uxfs::SyncKind::Data, &mut cursor)?;
             fs.wait(ticket)?;
-        } else {
+        } else if waits {
             fs.fsync(ino)?;
         }
         self.played.syncs += 1;
@@ -488,8 +532,16 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         // Withdraw acknowledgements before the rename, so that no check expects the old name.
         self.moved(from, to);
         self.host.cost(Cost::Name);
-        let (name, to_name) = (name.as_bytes(), to_name.as_bytes());
-        self.host.fs().rename(dir, name, to_dir, to_name, RenameFlags::default())?;
+        self.host.recorded(
+            |fs| {
+                let (name, to_name) = (name.as_bytes(), to_name.as_bytes());
+                fs.rename(dir, name, to_dir, to_name, RenameFlags::default())
+            },
+            |()| {
+                let (name, to_name) = (name.to_owned(), to_name.to_owned());
+                Change::Renamed { dir, name, to_dir, to_name }
+            },
+        )?;
         Ok(Some(()))
     }
 
@@ -546,7 +598,11 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         };
         self.changes(file);
         self.host.cost(Cost::Name);
-        self.host.fs().link(self.files[file].ino, dir, name.as_bytes())?;
+        let ino = self.files[file].ino;
+        self.host.recorded(
+            |fs| fs.link(ino, dir, name.as_bytes()),
+            |()| Change::Linked { ino, dir, name: name.to_owned() },
+        )?;
         self.files[file].names.push(to);
         self.nodes[to as usize] = Some(Node::File(file));
         Ok(Some(()))
@@ -560,7 +616,10 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         };
         self.drop_name(path);
         self.host.cost(Cost::Name);
-        self.host.fs().unlink(dir, name.as_bytes())?;
+        self.host.recorded(
+            |fs| fs.unlink(dir, name.as_bytes()),
+            |()| Change::Removed { dir, name: name.to_owned() },
+        )?;
         self.nodes[path as usize] = None;
         Ok(Some(()))
     }
@@ -570,7 +629,10 @@ impl<'a, A: ReplayHost> Player<'a, A> {
             return Ok(None);
         };
         self.host.cost(Cost::Name);
-        self.host.fs().rmdir(dir, name.as_bytes())?;
+        self.host.recorded(
+            |fs| fs.rmdir(dir, name.as_bytes()),
+            |()| Change::Removed { dir, name: name.to_owned() },
+        )?;
         self.nodes[path as usize] = None;
         Ok(Some(()))
     }
