@@ -77,8 +77,8 @@ fn in_windows(run: &Run) -> Vec<(usize, Vec<Survivor>)> {
             let without: Vec<Survivor> = others(event).map(Survivor::whole).collect();
             let sectors = run.recording.sectors(event);
             if sectors > 1 {
-                let first_half = std::iter::once(0..sectors / 2).collect();
-                let half = Survivor { event, sectors: Some(first_half) };
+                let half =
+                    Survivor { event, sectors: Some(std::iter::once(0..sectors / 2).collect()) };
                 let mut torn = without.clone();
                 torn.push(half);
                 torn.sort_by_key(|survivor| survivor.event);

@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn a_torn_write_and_an_order_stay_if_they_are_the_cause() {
         let run = run();
-        let torn = Survivor { event: 3, sectors: Some(vec![1..2]) };
+        let torn = Survivor { event: 3, sectors: Some(std::iter::once(1..2).collect()) };
         let mut survivors: Vec<Survivor> = (10..30).map(Survivor::whole).collect();
         survivors.insert(5, torn.clone());
         let failed = State::new("p", 32, survivors);

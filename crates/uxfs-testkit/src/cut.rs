@@ -299,7 +299,7 @@ mod tests {
         let run = run();
         assert_eq!((run.window(7), run.at_risk(7)), (3..7, vec![3, 5, 6]));
         assert_eq!((run.sectors(3), run.sectors(2), run.window(2)), (2, 0, 0..2));
-        let one = Survivor { event: 3, sectors: Some(vec![1..2]) };
+        let one = Survivor { event: 3, sectors: Some(std::iter::once(1..2).collect()) };
         assert_eq!(sectors(&run.state(7, &[])), [1, 0, 0, 3, 0, 0]);
         assert_eq!(sectors(&run.state(7, &[one, Survivor::whole(5)])), [1, 0, 2, 3, 4, 0]);
         let swapped = [Survivor::whole(6), Survivor::whole(5)];
