@@ -242,12 +242,16 @@ pub struct State {
 }
 
 impl State {
-    /// The first `count` states of the workload with this seed, in ordered mode or not.
+    /// The first `count` states of the workload with this seed, in ordered mode or not. Blocks of metadata are
+    /// on the disk whole or not at all: the kernel's recovery looks at the LSN of a block, not at its
+    /// checksum, so it takes a torn block for a new one.
     ///
     /// # Errors
     /// A failure of the workload.
     pub fn of(seed: u64, count: u64, ordered: bool) -> Result<Vec<Self>, String> {
-        let run = Arc::new(Run::new(seed, ordered, &mut Explored::default())?);
+        let mut run = Run::new(seed, ordered, &mut Explored::default())?;
+        run.recording = run.recording.with_sector(volumes::largest_block(run.volume));
+        let run = Arc::new(run);
         let state = |state| Self { run: Arc::clone(&run), cut: run.state(state) };
         Ok((0..count).map(state).collect())
     }

@@ -66,6 +66,16 @@ pub(crate) fn sector(line: &str) -> usize {
     if line.contains("-s size=4096") { 4096 } else { 512 }
 }
 
+/// Bytes of the largest block of metadata: a directory's, or the volume's.
+pub(crate) fn largest_block(line: &str) -> usize {
+    let sizes = line.split([' ', ',']).filter_map(|word| word.strip_prefix("size="));
+    let bytes = |size: &str| match size.strip_suffix('k') {
+        Some(kib) => kib.parse().map_or(0, |kib: usize| kib << 10),
+        None => size.parse().unwrap_or(0),
+    };
+    sizes.map(bytes).max().unwrap_or(0).max(4096)
+}
+
 /// Bytes of the log's stripe unit.
 pub(crate) fn log_unit(line: &str) -> u32 {
     let words = line.split([' ', ',']).find_map(|word| word.strip_prefix("su="));

@@ -65,6 +65,13 @@ impl<M> Recording<M> {
         Self { events, durable, copies, sector }
     }
 
+    /// The same run on a disk that writes units of `sector` bytes atomically.
+    #[must_use]
+    pub fn with_sector(mut self, sector: usize) -> Self {
+        self.sector = sector;
+        self
+    }
+
     /// Number of events. A cut may fall before each of them, and after the last.
     pub fn len(&self) -> usize {
         self.events.len()
