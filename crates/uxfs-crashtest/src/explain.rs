@@ -93,11 +93,8 @@ impl Case<'_> {
         if let Some(found) = self.unsynced_mapping(&now, done) {
             return found;
         }
-        let acked = self.run.deeds_before(self.last_ack());
-        if acked < done && (self.passes)(&self.tree(acked)) {
-            let wrong = (acked + 1..=done).find(|count| !(self.passes)(&self.tree(*count)));
-            let deed = &self.deeds()[wrong.unwrap_or(done) - 1];
-            return Explanation::Order { deed: self.words(deed) };
+        if let Some(found) = self.refused_between(done) {
+            return found;
         }
         let mut later = (done + 1..=self.deeds().len()).take(LATER);
         match later.find(|count| (self.passes)(&self.tree(*count))) {
@@ -120,6 +117,18 @@ impl Case<'_> {
     fn last_ack(&self) -> usize {
         let last = Event::Mark(Mark::Acknowledged(self.run.acks_before(self.at)));
         self.run.recording.events().iter().position(|event| *event == last).unwrap_or(0)
+    }
+
+    /// Which deed after the last acknowledgement made files that the check refuses, from files that it
+    /// accepts?
+    fn refused_between(&self, done: usize) -> Option<Explanation> {
+        let acked = self.run.deeds_before(self.last_ack());
+        let refused = |count: &usize| !(self.passes)(&self.tree(*count));
+        if refused(&acked) {
+            return None;
+        }
+        let first = (acked + 1..=done).find(refused)?;
+        Some(Explanation::Order { deed: self.words(&self.deeds()[first - 1]) })
     }
 
     /// The fewest syncs that make the check pass.
@@ -149,6 +158,15 @@ impl Case<'_> {
         }
         if let Some(deed) = self.torn(&least, done) {
             return Explanation::Torn { deed: self.words(deed) };
+        }
+        // What is synced before the next acknowledgement was lost only because the power failed meanwhile.
+        let acked = self.run.deeds_before(self.last_ack());
+        let promised = &self.deeds()[..self.next_ack_deeds()];
+        let under_way = |kept: &Kept| {
+            changed_last(deeds, *kept) >= Some(acked) && is_synced(promised, *kept)
+        };
+        if let (true, Some(found)) = (least.iter().all(under_way), self.refused_between(done)) {
+            return found;
         }
         let lacking = least.iter().filter(|kept| !synced(kept));
         Explanation::Missing(lacking.map(|kept| self.call(now, *kept, deeds)).collect())

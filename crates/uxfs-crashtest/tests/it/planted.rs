@@ -44,7 +44,10 @@ const PLANTED: &[(&str, Says)] = &[
     ("truncate_without_fsync", Missing(&["fsync (or fdatasync) of log"])),
     ("copy_without_fsync", Missing(&["fsync (or fdatasync) of m0"])),
     ("remove_without_directory_fsync", Missing(&["fsync of the directory ."])),
-    ("acknowledged_too_soon", Missing(&["fsync (or fdatasync) of m0"])),
+    (
+        "acknowledged_too_soon",
+        Missing(&["fsync (or fdatasync) of m0", "fsync of the directory ."]),
+    ),
     ("sqlite", Missing(&["fsync (or fdatasync) of db-wal", "fsync of the directory ."])),
 ];
 
@@ -108,16 +111,18 @@ fn a_state_is_repeated_by_its_name() {
     assert_eq!((again.state, again.problem), (first.state, first.problem));
 }
 
-/// The number of threads and the time change nothing.
+/// The number of threads changes nothing. All use one recording: the kernel tells a server of FUSE when it
+/// forgets a file, at a time of its own, so the requests of two runs may differ.
 #[test]
-fn two_runs_of_one_seed_give_the_same_verdict() {
-    let told = |jobs: usize| {
-        let mut plan = planted("rename_before_fsync", "bad");
+fn any_number_of_threads_gives_the_same_verdict() {
+    let mut plan = planted("rename_before_fsync", "bad");
+    let recorded = tested(&plan).unwrap().failure.unwrap();
+    plan.recorded = Some(recorded.run);
+    let mut told = |jobs: usize| {
         plan.jobs = jobs.try_into().unwrap();
         let outcome = tested(&plan).unwrap();
-        let failure = outcome.failure.as_ref().unwrap();
-        (outcome.runs.clone(), outcome.states, failure.state.clone(), failure.explanation.clone())
+        let failure = outcome.failure.unwrap();
+        (outcome.states, outcome.distinct, failure.state, failure.problem, failure.explanation)
     };
-    let (one, other) = (told(1), told(3));
-    assert_eq!((&one.0, one.1, &one.2), (&other.0, other.1, &other.2));
+    assert_eq!(told(1), told(3));
 }
