@@ -1,17 +1,24 @@
 //! The ready-made tests find nothing in programs that sync as they should. `UXFS_COUNT` sets the number of
 //! states of each.
 
-use uxfs_crashtest::{READY, Ready};
+use std::path::Path;
 
-use crate::rig::{plan, setting, tested};
+use uxfs_crashtest::{Plan, READY, Ready};
+
+use crate::rig::{plan, python, setting, tested};
+
+/// A plan for a ready-made test, which keeps its script in `dir`.
+fn prepared(ready: Ready, dir: &Path) -> Plan {
+    let (mut command, check) = ready.prepare(dir).unwrap();
+    command[0] = python().into();
+    Plan { command, ..plan(&[], Some(check.replacen("python3", python(), 1))) }
+}
 
 #[test]
 fn programs_that_sync_as_they_should_pass() {
     for ready in READY {
         let dir = tempfile::tempdir().unwrap();
-        let (command, check) = ready.prepare(dir.path()).unwrap();
-        let mut plan = plan(&[], Some(check));
-        plan.command = command;
+        let mut plan = prepared(*ready, dir.path());
         plan.count = usize::try_from(setting("UXFS_COUNT", 90)).unwrap();
         let outcome = tested(&plan).unwrap();
         println!("{}: {outcome}", ready.name);
@@ -27,10 +34,9 @@ fn programs_that_sync_as_they_should_pass() {
 #[test]
 fn sqlite_that_removes_its_journal_needs_extra() {
     let dir = tempfile::tempdir().unwrap();
-    let (command, check) = Ready::of("sqlite-delete").unwrap().prepare(dir.path()).unwrap();
-    let mut plan = plan(&[], Some(check));
+    let mut plan = prepared(Ready::of("sqlite-delete").unwrap(), dir.path());
     let full = |word: std::ffi::OsString| if word == "extra" { "full".into() } else { word };
-    plan.command = command.into_iter().map(full).collect();
+    plan.command = plan.command.into_iter().map(full).collect();
     let failure = tested(&plan).unwrap().failure.unwrap();
     assert!(failure.problem.contains("rows were acknowledged"), "{failure}");
 }
