@@ -14,8 +14,8 @@ pub type Name = (Ino, Vec<u8>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    Made { name: Name, ino: Ino, mode: u16 },
-    Symlink { name: Name, ino: Ino, target: Vec<u8> },
+    Made { name: Name, ino: Ino, generation: u64, mode: u16 },
+    Symlink { name: Name, ino: Ino, generation: u64, target: Vec<u8> },
     Linked { name: Name, ino: Ino },
     Removed { name: Name },
     Renamed { from: Name, to: Name, exchanged: bool },
@@ -85,21 +85,21 @@ impl Deeds {
 
 /// Makes a change.
 pub(crate) fn apply(tree: &mut Tree, what: &What) {
-    let mut node = |ino: Ino, kind: Kind, mode: u16| {
-        tree.nodes.insert(ino, Node { kind, mode, attributes: 0 });
+    let mut node = |ino: Ino, generation: u64, kind: Kind, mode: u16| {
+        tree.nodes.insert(ino, Node { kind, mode, generation, attributes: 0 });
     };
     match what {
-        What::Made { name, ino, mode } => {
+        What::Made { name, ino, generation, mode } => {
             let kind = match mode & 0o170_000 {
                 0o040_000 => Kind::Dir(BTreeMap::new()),
                 0o100_000 => Kind::File(Arc::default()),
                 _ => Kind::Other,
             };
-            node(*ino, kind, *mode);
+            node(*ino, *generation, kind, *mode);
             enter(tree, name, *ino);
         }
-        What::Symlink { name, ino, target } => {
-            node(*ino, Kind::Symlink(target.clone()), 0o120_777);
+        What::Symlink { name, ino, generation, target } => {
+            node(*ino, *generation, Kind::Symlink(target.clone()), 0o120_777);
             enter(tree, name, *ino);
         }
         What::Linked { name, ino } => enter(tree, name, *ino),
@@ -169,8 +169,8 @@ mod tests {
     fn deeds_lead_to_the_files_that_a_program_sees() {
         let before = tree(vec![(1, dir(&[("old", 2)])), (2, file(b"0123456789"))]);
         let what = vec![
-            What::Made { name: name(1, "sub"), ino: 3, mode: 0o40_755 },
-            What::Made { name: name(3, "new"), ino: 4, mode: 0o100_600 },
+            What::Made { name: name(1, "sub"), ino: 3, generation: 0, mode: 0o40_755 },
+            What::Made { name: name(3, "new"), ino: 4, generation: 0, mode: 0o100_600 },
             What::Written { ino: 4, offset: 2, data: b"ab"[..].into(), mapped: false },
             What::Zeroed { ino: 2, offset: 1, len: 2 },
             What::Resized { ino: 2, size: 4 },
@@ -178,7 +178,7 @@ mod tests {
             What::Renamed { from: name(3, "new"), to: name(1, "old"), exchanged: true },
             What::Linked { name: name(1, "link"), ino: 4 },
             What::Removed { name: name(3, "new") },
-            What::Symlink { name: name(1, "sym"), ino: 5, target: b"old".to_vec() },
+            What::Symlink { name: name(1, "sym"), ino: 5, generation: 0, target: b"old".to_vec() },
         ];
         let deeds = Deeds::new(what.into_iter().map(|what| Deed { pid: 1, what }).collect());
         let after = deeds.tree(&before, deeds.all().len());

@@ -162,9 +162,8 @@ impl Case<'_> {
         // What is synced before the next acknowledgement was lost only because the power failed meanwhile.
         let acked = self.run.deeds_before(self.last_ack());
         let promised = &self.deeds()[..self.next_ack_deeds()];
-        let under_way = |kept: &Kept| {
-            changed_last(deeds, *kept) >= Some(acked) && is_synced(promised, *kept)
-        };
+        let under_way =
+            |kept: &Kept| changed_last(deeds, *kept) >= Some(acked) && is_synced(promised, *kept);
         if let (true, Some(found)) = (least.iter().all(under_way), self.refused_between(done)) {
             return found;
         }
@@ -381,7 +380,9 @@ fn is_synced(deeds: &[Deed], kept: Kept) -> bool {
 fn differences(now: &Tree, recovered: &Tree) -> BTreeSet<Kept> {
     let mut found = BTreeSet::new();
     now.walk(&mut |_, ino, node| {
-        let other = recovered.nodes.get(&ino).map(|node| &node.kind);
+        let other = recovered.same(ino, node).map(|node| &node.kind);
+        let is_another =
+            |ino: &Ino| now.nodes.get(ino).is_some_and(|node| recovered.same(*ino, node).is_none());
         match &node.kind {
             // An empty file comes with its name.
             Kind::File(bytes)
@@ -389,7 +390,7 @@ fn differences(now: &Tree, recovered: &Tree) -> BTreeSet<Kept> {
             {
                 found.insert(Kept::File(ino));
             }
-            Kind::Dir(_) if other != Some(&node.kind) => {
+            Kind::Dir(names) if other != Some(&node.kind) || names.values().any(is_another) => {
                 found.insert(Kept::Dir(ino));
             }
             _ => {}
@@ -401,18 +402,20 @@ fn differences(now: &Tree, recovered: &Tree) -> BTreeSet<Kept> {
 /// The recovered files with what these calls keep.
 fn repaired(recovered: &Tree, now: &Tree, kept: &BTreeSet<Kept>) -> Tree {
     let mut tree = recovered.clone();
-    for kept in kept {
+    // Directories come first: without its name a new file cannot be seen.
+    for kept in kept.iter().rev() {
         match kept {
             Kept::File(ino) => {
-                tree.nodes.extend(now.nodes.get(ino).map(|node| (*ino, node.clone())));
+                let node = now.nodes.get(ino).filter(|node| tree.same(*ino, node).is_some());
+                tree.nodes.extend(node.map(|node| (*ino, node.clone())));
             }
             Kept::Dir(dir) => {
                 let Some(node) = now.nodes.get(dir) else { continue };
                 tree.nodes.insert(*dir, node.clone());
                 let Kind::Dir(names) = &node.kind else { continue };
                 for ino in names.values() {
-                    if let (false, Some(node)) = (tree.nodes.contains_key(ino), now.nodes.get(ino))
-                    {
+                    let node = now.nodes.get(ino).filter(|node| tree.same(*ino, node).is_none());
+                    if let Some(node) = node {
                         tree.nodes.insert(*ino, empty(node));
                     }
                 }
@@ -430,4 +433,29 @@ fn empty(node: &Node) -> Node {
         other => other.clone(),
     };
     Node { kind, ..node.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::tests::{dir, file, tree};
+
+    /// A journal that was removed has come back. Its number is that of the next one meanwhile.
+    #[test]
+    fn a_file_that_has_the_number_of_another_is_not_taken_for_it() {
+        let names = || dir(&[("journal", 2)]);
+        let recovered = tree(vec![(1, names()), (2, file(b"old"))]);
+        let now = tree(vec![(1, names()), (2, Node { generation: 1, ..file(b"new") })]);
+        let all = BTreeSet::from([Kept::File(2), Kept::Dir(1)]);
+        assert_eq!(differences(&now, &recovered), all);
+        let journal = |kept: &[Kept]| {
+            let tree = repaired(&recovered, &now, &kept.iter().copied().collect());
+            tree.nodes[&2].kind.clone()
+        };
+        assert_eq!(journal(&[Kept::Dir(1)]), file(b"").kind);
+        assert_eq!(journal(&[Kept::File(2)]), file(b"old").kind);
+        assert_eq!(journal(&[Kept::Dir(1), Kept::File(2)]), file(b"new").kind);
+        let changed = tree(vec![(1, names()), (2, file(b"new"))]);
+        assert_eq!(differences(&changed, &recovered), BTreeSet::from([Kept::File(2)]));
+    }
 }

@@ -31,6 +31,8 @@ pub enum Kind {
 pub struct Node {
     pub kind: Kind,
     pub mode: u16,
+    /// Tells the file from those that had its number before.
+    pub generation: u64,
     /// A digest of what else a program sees.
     pub attributes: u64,
 }
@@ -42,6 +44,11 @@ pub struct Tree {
 }
 
 impl Tree {
+    /// This file, if the tree has it. One that has its number only is another.
+    pub fn same(&self, ino: Ino, node: &Node) -> Option<&Node> {
+        self.nodes.get(&ino).filter(|other| other.generation == node.generation)
+    }
+
     /// The digest of all that has a name.
     pub fn digest(&self) -> u64 {
         let mut hasher = XxHash64::with_seed(0);
@@ -131,12 +138,17 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn file(bytes: &[u8]) -> Node {
-        Node { kind: Kind::File(Arc::new(bytes.to_vec())), mode: 0o100_644, attributes: 0 }
+        Node {
+            kind: Kind::File(Arc::new(bytes.to_vec())),
+            mode: 0o100_644,
+            generation: 0,
+            attributes: 0,
+        }
     }
 
     pub(crate) fn dir(names: &[(&str, Ino)]) -> Node {
         let names = names.iter().map(|(name, ino)| (name.as_bytes().to_vec(), *ino)).collect();
-        Node { kind: Kind::Dir(names), mode: 0o40_755, attributes: 0 }
+        Node { kind: Kind::Dir(names), mode: 0o40_755, generation: 0, attributes: 0 }
     }
 
     pub(crate) fn tree(nodes: Vec<(Ino, Node)>) -> Tree {
@@ -158,7 +170,8 @@ pub(crate) mod tests {
     #[test]
     fn a_tree_becomes_files_of_the_host() {
         let dir_ = tempfile::tempdir().unwrap();
-        let link = Node { kind: Kind::Symlink(b"b".to_vec()), mode: 0o120_777, attributes: 0 };
+        let link = Kind::Symlink(b"b".to_vec());
+        let link = Node { kind: link, mode: 0o120_777, generation: 0, attributes: 0 };
         let names = dir(&[("a", 2), ("again", 2), ("sub", 3), ("link", 5)]);
         let tree = tree(vec![
             (1, names),

@@ -169,12 +169,15 @@ impl Watcher for Deeds {
     fn saw(&self, pid: u32, change: &Change<'_>) {
         let name = |(dir, name): &uxfs_fuse::watcher::Name<'_>| (dir.0, name.to_vec());
         let what = match change {
-            Change::Made { name: at, ino, mode } => {
-                What::Made { name: name(at), ino: ino.0, mode: *mode }
+            Change::Made { name: at, ino, generation, mode } => {
+                What::Made { name: name(at), ino: ino.0, generation: *generation, mode: *mode }
             }
-            Change::Symlink { name: at, ino, target } => {
-                What::Symlink { name: name(at), ino: ino.0, target: target.to_vec() }
-            }
+            Change::Symlink { name: at, ino, generation, target } => What::Symlink {
+                name: name(at),
+                ino: ino.0,
+                generation: *generation,
+                target: target.to_vec(),
+            },
             Change::Linked { name: at, ino } => What::Linked { name: name(at), ino: ino.0 },
             Change::Removed { name: at } => What::Removed { name: name(at) },
             Change::Renamed { from, to, exchanged } => {
@@ -267,7 +270,8 @@ fn read_tree(fs: &Fs) -> uxfs::Result<Option<Tree>> {
         for name in fs.list_xattrs(ino)? {
             (fs.get_xattr(ino, &name)?, name).hash(&mut hasher);
         }
-        tree.nodes.insert(ino.0, Node { kind, mode: stat.mode, attributes: hasher.finish() });
+        let (generation, attributes) = (stat.generation.into(), hasher.finish());
+        tree.nodes.insert(ino.0, Node { kind, mode: stat.mode, generation, attributes });
     }
     Ok(Some(tree))
 }

@@ -17,11 +17,13 @@ pub enum Change<'a> {
     Made {
         name: Name<'a>,
         ino: Ino,
+        generation: u64,
         mode: u16,
     },
     Symlink {
         name: Name<'a>,
         ino: Ino,
+        generation: u64,
         target: &'a [u8],
     },
     Linked {

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use uxfs_crashtest::{Plan, READY, Ready};
+use uxfs_crashtest::{Explanation, Plan, READY, Ready};
 
 use crate::rig::{plan, python, setting, tested};
 
@@ -39,4 +39,7 @@ fn sqlite_that_removes_its_journal_needs_extra() {
     plan.command = plan.command.into_iter().map(full).collect();
     let failure = tested(&plan).unwrap().failure.unwrap();
     assert!(failure.problem.contains("rows were acknowledged"), "{failure}");
+    let Explanation::Missing(calls) = &failure.explanation else { panic!("{failure}") };
+    let calls: Vec<&str> = calls.iter().map(|missing| missing.call.as_str()).collect();
+    assert_eq!(calls, ["fsync of the directory ."], "{failure}");
 }

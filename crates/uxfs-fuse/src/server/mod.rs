@@ -125,8 +125,13 @@ impl Server {
     }
 
     /// That a file was made.
-    fn made<'a>(&self, (parent, name): (Node, &'a [u8]), ino: u64, mode: u16) -> Change<'a> {
-        Change::Made { name: (self.ino(parent), name), ino: Ino(ino), mode }
+    fn made<'a>(
+        &self,
+        (parent, name): (Node, &'a [u8]),
+        (ino, generation): (u64, u64),
+        mode: u16,
+    ) -> Change<'a> {
+        Change::Made { name: (self.ino(parent), name), ino: Ino(ino), generation, mode }
     }
 
     /// Discards free space. The reply is sent when that is done.
@@ -331,7 +336,9 @@ impl Filesystem for Server {
         let creator = creator(req, umask);
         let new = entries::New { name, mode: mode16(mode), rdev };
         let made = self.volume.with(|fs| entries::create(fs, &creator, parent, &new));
-        self.saw(req, &made, |made| self.made((parent, name), made.0.ino, new.mode));
+        self.saw(req, &made, |(attr, generation)| {
+            self.made((parent, name), (attr.ino, (*generation).into()), new.mode)
+        });
         self.reply_to_change(req, made.map(entries::sent), reply);
     }
 
@@ -347,7 +354,9 @@ impl Filesystem for Server {
         let mode = mode16(mode) & 0o7777 | S_IFDIR;
         let new = entries::New { name, mode, rdev: (0, 0) };
         let made = self.volume.with(|fs| entries::create(fs, &creator, parent, &new));
-        self.saw(req, &made, |made| self.made((parent, name), made.0.ino, new.mode));
+        self.saw(req, &made, |(attr, generation)| {
+            self.made((parent, name), (attr.ino, (*generation).into()), new.mode)
+        });
         self.reply_to_change(req, made.map(entries::sent), reply);
     }
 
@@ -370,7 +379,12 @@ impl Filesystem for Server {
             entries::known(fs, ino)
         });
         let name = (self.ino(parent), name);
-        self.saw(req, &made, |made| Change::Symlink { name, ino: Ino(made.0.ino), target });
+        self.saw(req, &made, |(attr, generation)| Change::Symlink {
+            name,
+            ino: Ino(attr.ino),
+            generation: (*generation).into(),
+            target,
+        });
         self.reply_to_change(req, made.map(entries::sent), reply);
     }
 
@@ -447,7 +461,9 @@ impl Filesystem for Server {
             let handle = self.handles.open(fs.error_cursor(Ino(made.0.ino)));
             Ok((entries::sent(made), Opened { handle, flags: OPENED }))
         });
-        self.saw(req, &made, |made| self.made((parent, name), made.0.attr.ino, mode));
+        self.saw(req, &made, |(entry, _)| {
+            self.made((parent, name), (entry.attr.ino, entry.generation), mode)
+        });
         self.reply_to_change(req, made, reply);
     }
 
