@@ -44,10 +44,7 @@ const PLANTED: &[(&str, Says)] = &[
     ("truncate_without_fsync", Missing(&["fsync (or fdatasync) of log"])),
     ("copy_without_fsync", Missing(&["fsync (or fdatasync) of m0"])),
     ("remove_without_directory_fsync", Missing(&["fsync of the directory ."])),
-    (
-        "acknowledged_too_soon",
-        Missing(&["fsync (or fdatasync) of m0", "fsync of the directory ."]),
-    ),
+    ("acknowledged_too_soon", Missing(&["fsync (or fdatasync) of m0", "fsync of the directory ."])),
     ("sqlite", Missing(&["fsync (or fdatasync) of db-wal", "fsync of the directory ."])),
 ];
 
