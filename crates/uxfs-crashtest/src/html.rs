@@ -20,6 +20,7 @@ tr.cut{background:#222;color:#fff;font-weight:600}tr.cut td:first-child{color:#c
 pub fn html(outcome: &Outcome, name: &str, repeat: &str) -> String {
     let (class, verdict) = match outcome.failure {
         Some(_) => ("failed", "failed"),
+        None if outcome.interrupted => ("interrupted", "interrupted"),
         None => ("passed", "passed"),
     };
     let name = escaped(name);

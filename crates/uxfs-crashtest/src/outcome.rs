@@ -193,7 +193,7 @@ impl Outcome {
             "states": self.states,
             "distinct_states": self.distinct,
             "interrupted": self.interrupted,
-            "passed": self.failure.is_none(),
+            "passed": self.failure.is_none() && !self.interrupted,
             "runs": runs.collect::<Vec<_>>(),
             "states_per_second_and_core": (self.states_per_second() * 10.0).round() / 10.0,
             "failure": self.failure.as_ref().map(Failure::to_json),
@@ -287,10 +287,11 @@ impl fmt::Display for Failure {
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.interrupted {
-            write!(f, "interrupted: ")?;
-        }
-        let word = if self.failure.is_some() { "FAILED" } else { "passed" };
+        let word = match self.failure {
+            Some(_) => "FAILED",
+            None if self.interrupted => "interrupted",
+            None => "passed",
+        };
         write!(
             f,
             "{word} on {}: {} states, {} of them different, seed {}",

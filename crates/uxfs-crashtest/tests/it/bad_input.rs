@@ -49,6 +49,8 @@ fn an_interrupted_test_ends_with_what_it_has() {
     plan.stop.store(true, Ordering::Relaxed);
     let outcome = tested(&plan).unwrap();
     assert!(outcome.interrupted && outcome.states == 0);
+    assert!(outcome.to_string().starts_with("interrupted on uxfs"), "{outcome}");
+    assert_eq!(outcome.to_json()["passed"], false);
 }
 
 /// What `--setup` did is there when the program starts, and in every state.
