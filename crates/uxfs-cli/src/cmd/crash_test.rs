@@ -23,6 +23,11 @@ use crate::json;
 use crate::number;
 use crate::session::{Failure, Result, Session};
 
+/// The defaults of --timeout, --limit and --size.
+const TIMEOUT: u64 = 60;
+const LIMIT: u64 = 1 << 30;
+const SIZE: u64 = 512 << 20;
+
 /// Pull the power on a program: find what it acknowledges and a crash loses, and the missing fsync
 ///
 /// CMD runs in the root directory of a new volume. The volume's disk records every write and flush, in
@@ -69,7 +74,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "REGEX", value_parser = regex)]
     ack: Option<Regex>,
     /// Seconds that CMD, and each check, may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = TIMEOUT)]
     timeout: u64,
     /// Most bytes that CMD may write to the disk, which is in memory
     #[arg(long, value_name = "BYTES", default_value = "1G", value_parser = size)]
@@ -235,26 +240,27 @@ impl Options {
     /// The line that repeats a failure.
     fn repeat(&self, failed: &Failed) -> String {
         let mut line = format!("uxfs crash-test --state {}", quoted(&failed.state.to_string()));
-        let kept = self.keep.as_ref().map(|dir| dir.join(RECORDING));
-        if let Some(recording) = kept.as_ref().or(self.recording.as_ref()) {
-            line.push_str(&format!(" --recording {}", quoted(&recording.to_string_lossy())));
-            let judge = [("run", &self.run), ("check", &self.check)];
-            for (name, value) in judge.into_iter().filter_map(|(n, v)| Some((n, v.as_ref()?))) {
-                line.push_str(&format!(" --{name} {}", quoted(value)));
-            }
-            return line;
-        }
         let mut add = |name: &str, value: Option<String>| {
             if let Some(value) = value {
                 line.push_str(&format!(" --{name} {}", quoted(&value)));
             }
         };
+        let path = |path: &PathBuf| path.display().to_string();
+        let kept = self.keep.as_ref().map(|dir| dir.join(RECORDING));
+        let recording = kept.as_ref().or(self.recording.as_ref());
+        add("recording", recording.map(path));
         add("run", self.run.clone());
-        add("setup", self.setup.clone());
         add("check", self.check.clone());
-        add("ack", self.ack.as_ref().map(ToString::to_string));
-        add("image", self.image.as_ref().map(|image| image.display().to_string()));
         add("mount-options", Some(self.mount_options.clone()).filter(|text| !text.is_empty()));
+        add("timeout", (self.timeout != TIMEOUT).then(|| self.timeout.to_string()));
+        if recording.is_some() {
+            return line;
+        }
+        add("setup", self.setup.clone());
+        add("ack", self.ack.as_ref().map(ToString::to_string));
+        add("image", self.image.as_ref().map(path));
+        add("size", (self.size != SIZE).then(|| self.size.to_string()));
+        add("limit", (self.limit != LIMIT).then(|| self.limit.to_string()));
         match self.run {
             Some(_) => line,
             None => format!("{line} -- {}", self.name()),
@@ -263,7 +269,9 @@ impl Options {
 
     fn tell(&self, outcome: &Outcome, repeat: &str, session: &Session) -> Result<()> {
         if outcome.acknowledged_nothing() && !outcome.runs.is_empty() {
-            session.say(b"uxfs: crash-test: CMD acknowledged nothing: only integrity is checked");
+            session.say(
+                b"uxfs: crash-test: CMD acknowledged nothing, so a state may lack all that it did",
+            );
         }
         if self.json {
             let mut map = outcome.to_json();
