@@ -9,6 +9,7 @@ mod builds;
 mod contents;
 mod copies;
 mod coreutils;
+mod crash_tests;
 mod defrag;
 mod depths;
 mod devices;
