@@ -1,7 +1,5 @@
 //! `uxfs crash-test`: exit statuses, the reports that it writes, and a failure that repeats.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
-
 use std::process::{Command, Stdio};
 
 use crate::fixture::{Fixture, Ran};
