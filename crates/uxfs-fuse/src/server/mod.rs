@@ -58,6 +58,8 @@ const O_DSYNC: i32 = 0o10000;
 const O_NOATIME: i32 = 0o1000000;
 /// Most FITRIMs at once.
 const TRIMS_MAX: usize = 16;
+/// Most parts of files that are moved at a time: each takes a thread, and memory for up to 16 MiB of content.
+const DEFRAGS_MAX: usize = 4;
 const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
 const RENAME_EXCHANGE: u32 = 2;
@@ -77,6 +79,8 @@ pub(crate) struct Server {
     cached: Cached,
     /// Each FITRIM that runs, in a thread of its own, has a share of it.
     trims: Arc<()>,
+    /// As `trims`, for parts of files that are moved.
+    defrags: Arc<()>,
     /// The last attributes of the root. A volume that has stopped still needs a root, so that its
     /// state can be asked for.
     root: Mutex<Option<Statx>>,
@@ -98,6 +102,7 @@ impl Server {
             control,
             cached,
             trims: Arc::default(),
+            defrags: Arc::default(),
             root,
             watcher: None,
         }
@@ -188,11 +193,17 @@ impl Server {
         if req.uid() != 0 && req.uid() != owner && !of_mount {
             return reply.error(Errno::PERM);
         }
+        let share = Arc::clone(&self.defrags);
+        // The server has a share too.
+        if Arc::strong_count(&share) > DEFRAGS_MAX + 1 {
+            return reply.error(Errno::BUSY);
+        }
         let volume = Arc::clone(&self.volume);
         let work = std::thread::Builder::new().name("uxfs-defrag".into());
         // If no thread can be started, dropping the reply answers with an error.
         let _ = work.spawn(move || {
             let value = volume.with(|fs| request.run(fs, ino));
+            drop(share);
             reply.send(value.as_deref().map_err(|error| *error));
         });
     }
