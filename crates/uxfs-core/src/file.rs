@@ -187,13 +187,7 @@ impl Fs {
         let want = self.geo.blocks_for(offset % block_size + data.len() as u64);
         let mut tx = self.begin_tx(0)?;
         let slot = tx.lock_inode(ino)?;
-        check_file(tx.inode(slot))?;
-        refuse_realtime(tx.inode(slot))?;
-        let append = tx.inode(slot).core.flags.contains(Flags::APPEND);
-        let immutable = tx.inode(slot).core.flags.contains(Flags::IMMUTABLE);
-        if immutable || append && offset != tx.inode(slot).core.size {
-            return Err(Error::NotPermitted);
-        }
+        check_write(tx.inode(slot), offset, tx.inode(slot).core.size)?;
         let next = bmap::at_or_after(self, tx.inode(slot), Fork::Data, first)?;
         let core = &tx.inode(slot).core;
         let old_size = core.size;
@@ -483,6 +477,17 @@ pub(crate) fn refuse_realtime(inode: &InodeState) -> Result<()> {
         return Err(Error::Unsupported("writing realtime files is not supported".into()));
     }
     Ok(())
+}
+
+/// Fails if the file, of this length, may not be written at `offset`.
+pub(crate) fn check_write(inode: &InodeState, offset: u64, size: u64) -> Result<()> {
+    check_file(inode)?;
+    refuse_realtime(inode)?;
+    let append = inode.core.flags.contains(Flags::APPEND) && offset != size;
+    match append || inode.core.flags.contains(Flags::IMMUTABLE) {
+        true => Err(Error::NotPermitted),
+        false => Ok(()),
+    }
 }
 
 /// Fails if the file's flags forbid changes other than at its end.

@@ -1,9 +1,8 @@
 //! Locks of the content of files (XFS' iolock): a change of content that takes several transactions is
 //! atomic to all other users of the content.
 //!
-//! 1. They are taken before all other locks; two of them in the order of their shards.
-//! 2. Files may share a lock: a holder of one takes no other, except by [`IoLocks::change_two`] and
-//!    [`IoLocks::change_all`].
+//! 1. They are taken before all other locks; several of them in the order of their shards.
+//! 2. Files may share a lock: a holder of one takes no other, except by [`IoLocks::change_all`].
 
 use uxfs_format::Ino;
 use uxfs_sync::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -32,13 +31,6 @@ impl IoLocks {
     /// Locks a file for changing its content.
     pub(crate) fn change(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
         self.0[shard(ino)].write()
-    }
-
-    /// Locks two files for changing their content.
-    pub(crate) fn change_two(&self, one: Ino, other: Ino) -> [Option<RwLockWriteGuard<'_, ()>>; 2] {
-        let (low, high) = (shard(one).min(shard(other)), shard(one).max(shard(other)));
-        let first = self.0[low].write();
-        [Some(first), (low != high).then(|| self.0[high].write())]
     }
 
     /// Locks several files for changing their content.

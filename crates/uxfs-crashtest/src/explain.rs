@@ -1,5 +1,5 @@
-//! Which call a program lacks, found by trying: the failed state is given what a sync would have kept, and
-//! the user's own check says whether that is enough.
+//! Finds the call that a program lacks: adds to the failed state what a sync would have kept, and asks the
+//! user's check whether that is enough.
 //!
 //! 1. A call is named only if the check passes with what it keeps, and fails without: the calls named
 //!    are a smallest set.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use uxfs_testkit::Event;
 
-use crate::deeds::{Deed, What, apply};
+use crate::operations::{Action, Operation, apply};
 use crate::recorder::{Mark, Run};
 use crate::tree::{Ino, Kind, Node, Tree};
 
@@ -37,16 +37,16 @@ pub enum Explanation {
     Missing(Vec<Missing>),
     /// The program acknowledged before it did this.
     Early {
-        deed: String,
+        operation: String,
     },
     /// After this, and before what comes next, the files are ones that the check refuses, however they
     /// are synced.
     Order {
-        deed: String,
+        operation: String,
     },
     /// This overwrites content in place, and a power cut during it leaves some of both.
     Torn {
-        deed: String,
+        operation: String,
     },
     /// The program synced this, and the file system lost it.
     Broken {
@@ -79,13 +79,16 @@ pub(crate) struct Case<'a> {
 
 impl Case<'_> {
     pub(crate) fn explain(&self) -> Explanation {
-        if self.run.deeds.is_empty() {
+        if self.run.operations.is_empty() {
             return unknown("what the program did to its files was not recorded");
+        }
+        if !self.run.operations.are_short() {
+            return unknown("a file of the program was too long to be followed");
         }
         if (self.passes)(self.recovered) {
             return unknown("the check accepts the same files in a directory of the host");
         }
-        let done = self.run.deeds_before(self.at);
+        let done = self.run.operations_before(self.at);
         let now = self.tree(done);
         if (self.passes)(&now) {
             return self.missing(&now, done);
@@ -96,21 +99,23 @@ impl Case<'_> {
         if let Some(found) = self.refused_between(done) {
             return found;
         }
-        let mut later = (done + 1..=self.deeds().len()).take(LATER);
+        let mut later = (done + 1..=self.operations().len()).take(LATER);
         match later.find(|count| (self.passes)(&self.tree(*count))) {
-            Some(count) => Explanation::Early { deed: self.words(&self.deeds()[count - 1]) },
+            Some(count) => {
+                Explanation::Early { operation: self.words(&self.operations()[count - 1]) }
+            }
             None => unknown(
                 "the check refuses the files also as the program itself saw them at that moment",
             ),
         }
     }
 
-    fn deeds(&self) -> &[Deed] {
-        self.run.deeds.all()
+    fn operations(&self) -> &[Operation] {
+        self.run.operations.all()
     }
 
     fn tree(&self, count: usize) -> Tree {
-        self.run.deeds.tree(self.before, count)
+        self.run.operations.tree(self.before, count)
     }
 
     /// The event of the last acknowledgement before the cut.
@@ -119,16 +124,16 @@ impl Case<'_> {
         self.run.recording.events().iter().position(|event| *event == last).unwrap_or(0)
     }
 
-    /// Which deed after the last acknowledgement made files that the check refuses, from files that it
+    /// Which operation after the last acknowledgement made files that the check refuses, from files that it
     /// accepts?
     fn refused_between(&self, done: usize) -> Option<Explanation> {
-        let acked = self.run.deeds_before(self.last_ack());
+        let acked = self.run.operations_before(self.last_ack());
         let refused = |count: &usize| !(self.passes)(&self.tree(*count));
         if refused(&acked) {
             return None;
         }
         let first = (acked + 1..=done).find(refused)?;
-        Some(Explanation::Order { deed: self.words(&self.deeds()[first - 1]) })
+        Some(Explanation::Order { operation: self.words(&self.operations()[first - 1]) })
     }
 
     /// The fewest syncs that make the check pass.
@@ -146,84 +151,86 @@ impl Case<'_> {
                 least = fewer;
             }
         }
-        let deeds = &self.deeds()[..done];
-        let returned = &deeds[..self.returned(done)];
+        let operations = &self.operations()[..done];
+        let returned = &operations[..self.returned(done)];
         let synced = |kept: &Kept| {
-            let changed = changed_last(deeds, *kept).unwrap_or(0);
+            let changed = changed_last(operations, *kept).unwrap_or(0);
             changed < returned.len() && is_synced(returned, *kept)
         };
         if least.iter().all(synced) {
             let what = least.iter().map(|kept| self.name(now, *kept)).collect();
             return Explanation::Broken { what };
         }
-        if let Some(deed) = self.torn(&least, done) {
-            return Explanation::Torn { deed: self.words(deed) };
+        if let Some(operation) = self.torn(&least, done) {
+            return Explanation::Torn { operation: self.words(operation) };
         }
         // What is synced before the next acknowledgement was lost only because the power failed meanwhile.
-        let acked = self.run.deeds_before(self.last_ack());
-        let promised = &self.deeds()[..self.next_ack_deeds()];
-        let under_way =
-            |kept: &Kept| changed_last(deeds, *kept) >= Some(acked) && is_synced(promised, *kept);
+        let acked = self.run.operations_before(self.last_ack());
+        let promised = &self.operations()[..self.next_ack_operations()];
+        let under_way = |kept: &Kept| {
+            changed_last(operations, *kept) >= Some(acked) && is_synced(promised, *kept)
+        };
         if let (true, Some(found)) = (least.iter().all(under_way), self.refused_between(done)) {
             return found;
         }
         let lacking = least.iter().filter(|kept| !synced(kept));
-        Explanation::Missing(lacking.map(|kept| self.call(now, *kept, deeds)).collect())
+        Explanation::Missing(lacking.map(|kept| self.call(now, *kept, operations)).collect())
     }
 
-    /// How many deeds had surely returned at the cut: one may have been under way, a sync for example.
+    /// How many operations had surely returned at the cut: one may have been under way, a sync for example.
     fn returned(&self, done: usize) -> usize {
-        let acked = self.run.deeds_before(self.last_ack());
+        let acked = self.run.operations_before(self.last_ack());
         let Some(last) = done.checked_sub(1) else { return 0 };
-        let pid = self.deeds()[last].pid;
-        let alone = self.deeds()[..done].iter().all(|deed| deed.pid == pid);
+        let pid = self.operations()[last].pid;
+        let alone = self.operations()[..done].iter().all(|operation| operation.pid == pid);
         // Of several processes, each may have one under way.
         if alone { acked.max(last) } else { acked }
     }
 
     /// The overwriting of a file that the program does sync, before it acknowledges: then no sync is
     /// missing.
-    fn torn(&self, least: &BTreeSet<Kept>, done: usize) -> Option<&Deed> {
+    fn torn(&self, least: &BTreeSet<Kept>, done: usize) -> Option<&Operation> {
         let [Kept::File(file)] = least.iter().copied().collect::<Vec<_>>()[..] else { return None };
-        let acked = self.run.deeds_before(self.last_ack());
+        let acked = self.run.operations_before(self.last_ack());
         let old = self.tree(acked);
         let Some(Kind::File(old)) = old.nodes.get(&file).map(|node| &node.kind) else {
             return None;
         };
-        let overwrites = |deed: &&Deed| match &deed.what {
-            What::Written { ino, offset, .. } => *ino == file && *offset < old.len() as u64,
-            What::Resized { ino, size } => *ino == file && *size < old.len() as u64,
+        let overwrites = |operation: &&Operation| match &operation.what {
+            Action::Written { ino, offset, .. } => *ino == file && *offset < old.len() as u64,
+            Action::Resized { ino, size } => *ino == file && *size < old.len() as u64,
             _ => false,
         };
-        let deed = self.deeds()[acked..done].iter().find(overwrites)?;
-        let next = self.next_ack_deeds();
-        is_synced(&self.deeds()[..next], Kept::File(file)).then_some(deed)
+        let operation = self.operations()[acked..done].iter().find(overwrites)?;
+        let next = self.next_ack_operations();
+        is_synced(&self.operations()[..next], Kept::File(file)).then_some(operation)
     }
 
-    /// The number of deeds before the next acknowledgement after the cut.
-    fn next_ack_deeds(&self) -> usize {
+    /// The number of operations before the next acknowledgement after the cut.
+    fn next_ack_operations(&self) -> usize {
         let events = self.run.recording.events();
         let is_ack = |at: &usize| matches!(events[*at], Event::Mark(Mark::Acknowledged(_)));
         let next = (self.at..events.len()).find(is_ack).unwrap_or(events.len());
-        self.run.deeds_before(next)
+        self.run.operations_before(next)
     }
 
     /// Is it a page that was changed through a mapping, and that the kernel wrote back only later?
     fn unsynced_mapping(&self, now: &Tree, done: usize) -> Option<Explanation> {
-        let mapped = |deed: &&Deed| matches!(deed.what, What::Written { mapped: true, .. });
-        let later: Vec<&Deed> = self.deeds()[done..].iter().filter(mapped).collect();
+        let mapped =
+            |operation: &&Operation| matches!(operation.what, Action::Written { mapped: true, .. });
+        let later: Vec<&Operation> = self.operations()[done..].iter().filter(mapped).collect();
         let files: BTreeSet<Ino> = later
             .iter()
-            .filter_map(|deed| match deed.what {
-                What::Written { ino, .. } => Some(ino),
+            .filter_map(|operation| match operation.what {
+                Action::Written { ino, .. } => Some(ino),
                 _ => None,
             })
             .collect();
         let with = |files: &BTreeSet<Ino>| {
             let mut tree = now.clone();
-            for deed in &later {
-                if matches!(&deed.what, What::Written { ino, .. } if files.contains(ino)) {
-                    apply(&mut tree, &deed.what);
+            for operation in &later {
+                if matches!(&operation.what, Action::Written { ino, .. } if files.contains(ino)) {
+                    apply(&mut tree, &operation.what);
                 }
             }
             (self.passes)(&tree)
@@ -247,16 +254,17 @@ impl Case<'_> {
     fn name(&self, now: &Tree, kept: Kept) -> String {
         let (Kept::File(ino) | Kept::Dir(ino)) = kept;
         let path = now.paths().remove(&ino);
-        shown(path.or_else(|| self.names(ino, self.run.deeds_before(self.at)).pop()))
+        shown(path.or_else(|| self.names(ino, self.run.operations_before(self.at)).pop()))
     }
 
-    fn call(&self, now: &Tree, kept: Kept, deeds: &[Deed]) -> Missing {
+    fn call(&self, now: &Tree, kept: Kept, operations: &[Operation]) -> Missing {
         let name = self.name(now, kept);
         match kept {
             Kept::File(ino) => {
-                let mut changes = deeds.iter().filter(|deed| changes_content(deed, ino));
-                let keeps = changes.next_back().map(|deed| self.words(deed));
-                let names = self.names(ino, deeds.len());
+                let mut changes =
+                    operations.iter().filter(|operation| changes_content(operation, ino));
+                let keeps = changes.next_back().map(|operation| self.words(operation));
+                let names = self.names(ino, operations.len());
                 let first = names.first().filter(|first| shown(Some((*first).clone())) != name);
                 let when = first.map_or(String::new(), |first| {
                     format!(", before {} is renamed to it", first.display())
@@ -267,8 +275,9 @@ impl Case<'_> {
                 }
             }
             Kept::Dir(ino) => {
-                let mut changes = deeds.iter().filter(|deed| changes_names(deed, ino));
-                let keeps = changes.next_back().map(|deed| self.words(deed));
+                let mut changes =
+                    operations.iter().filter(|operation| changes_names(operation, ino));
+                let keeps = changes.next_back().map(|operation| self.words(operation));
                 Missing {
                     call: format!("fsync of the directory {name}"),
                     keeps: keeps.unwrap_or_else(|| "its names".into()),
@@ -277,47 +286,47 @@ impl Case<'_> {
         }
     }
 
-    /// The names of a file during the first `count` deeds.
+    /// The names of a file during the first `count` operations.
     fn names(&self, ino: Ino, count: usize) -> Vec<PathBuf> {
-        self.run.deeds.names_of(self.before, ino, count)
+        self.run.operations.names_of(self.before, ino, count)
     }
 
-    /// A deed in words.
-    fn words(&self, deed: &Deed) -> String {
-        let place = self.deeds().iter().position(|other| std::ptr::eq(other, deed));
-        let count = place.map_or(self.deeds().len(), |at| at + 1);
+    /// A operation in words.
+    fn words(&self, operation: &Operation) -> String {
+        let place = self.operations().iter().position(|other| std::ptr::eq(other, operation));
+        let count = place.map_or(self.operations().len(), |at| at + 1);
         let file = |ino: Ino| shown(self.names(ino, count).pop());
         let dirs = |dir: Ino| self.names(dir, count).pop();
-        let at = |(dir, name): &crate::deeds::Name| {
+        let at = |(dir, name): &crate::operations::Name| {
             let name = String::from_utf8_lossy(name).into_owned();
             shown(Some(dirs(*dir).unwrap_or_default().join(name)))
         };
-        let what = match &deed.what {
-            What::Made { name, mode, .. } if mode & 0o170_000 == 0o040_000 => {
+        let what = match &operation.what {
+            Action::Made { name, mode, .. } if mode & 0o170_000 == 0o040_000 => {
                 format!("making the directory {}", at(name))
             }
-            What::Made { name, .. } => format!("creating {}", at(name)),
-            What::Symlink { name, .. } | What::Linked { name, .. } => {
+            Action::Made { name, .. } => format!("creating {}", at(name)),
+            Action::Symlink { name, .. } | Action::Linked { name, .. } => {
                 format!("making the link {}", at(name))
             }
-            What::Removed { name } => format!("removing {}", at(name)),
-            What::Renamed { from, to, .. } => format!("renaming {} to {}", at(from), at(to)),
-            What::Written { ino, offset, data, .. } => {
+            Action::Removed { name } => format!("removing {}", at(name)),
+            Action::Renamed { from, to, .. } => format!("renaming {} to {}", at(from), at(to)),
+            Action::Written { ino, offset, data, .. } => {
                 format!("writing {} bytes at offset {offset} of {}", data.len(), file(*ino))
             }
-            What::Resized { ino, size } => {
+            Action::Resized { ino, size } => {
                 format!("setting the length of {} to {size}", file(*ino))
             }
-            What::Zeroed { ino, offset, len } => {
+            Action::Zeroed { ino, offset, len } => {
                 format!("zeroing {len} bytes at offset {offset} of {}", file(*ino))
             }
-            What::Copied { to: (ino, offset), len, .. } => {
+            Action::Copied { to: (ino, offset), len, .. } => {
                 format!("copying {len} bytes to offset {offset} of {}", file(*ino))
             }
-            What::Synced { ino, .. } => format!("syncing {}", file(*ino)),
-            What::SyncedAll => "syncing everything".into(),
+            Action::Synced { ino, .. } => format!("syncing {}", file(*ino)),
+            Action::SyncedAll => "syncing everything".into(),
         };
-        match deed.pid {
+        match operation.pid {
             0 => what,
             pid => format!("{what} (process {pid})"),
         }
@@ -336,42 +345,42 @@ fn shown(path: Option<PathBuf>) -> String {
     }
 }
 
-fn changes_content(deed: &Deed, file: Ino) -> bool {
-    match &deed.what {
-        What::Written { ino, .. } | What::Resized { ino, .. } | What::Zeroed { ino, .. } => {
+fn changes_content(operation: &Operation, file: Ino) -> bool {
+    match &operation.what {
+        Action::Written { ino, .. } | Action::Resized { ino, .. } | Action::Zeroed { ino, .. } => {
             *ino == file
         }
-        What::Copied { to, .. } => to.0 == file,
+        Action::Copied { to, .. } => to.0 == file,
         _ => false,
     }
 }
 
-fn changes_names(deed: &Deed, dir: Ino) -> bool {
-    match &deed.what {
-        What::Made { name, .. }
-        | What::Symlink { name, .. }
-        | What::Linked { name, .. }
-        | What::Removed { name } => name.0 == dir,
-        What::Renamed { from, to, .. } => from.0 == dir || to.0 == dir,
+fn changes_names(operation: &Operation, dir: Ino) -> bool {
+    match &operation.what {
+        Action::Made { name, .. }
+        | Action::Symlink { name, .. }
+        | Action::Linked { name, .. }
+        | Action::Removed { name } => name.0 == dir,
+        Action::Renamed { from, to, .. } => from.0 == dir || to.0 == dir,
         _ => false,
     }
 }
 
 /// The number of its last change.
-fn changed_last(deeds: &[Deed], kept: Kept) -> Option<usize> {
-    deeds.iter().rposition(|deed| match kept {
-        Kept::File(ino) => changes_content(deed, ino),
-        Kept::Dir(ino) => changes_names(deed, ino),
+fn changed_last(operations: &[Operation], kept: Kept) -> Option<usize> {
+    operations.iter().rposition(|operation| match kept {
+        Kept::File(ino) => changes_content(operation, ino),
+        Kept::Dir(ino) => changes_names(operation, ino),
     })
 }
 
 /// Was it synced after its last change?
-fn is_synced(deeds: &[Deed], kept: Kept) -> bool {
-    let changed = changed_last(deeds, kept);
+fn is_synced(operations: &[Operation], kept: Kept) -> bool {
+    let changed = changed_last(operations, kept);
     let (Kept::File(wanted) | Kept::Dir(wanted)) = kept;
-    deeds[changed.map_or(0, |at| at + 1)..].iter().any(|deed| match deed.what {
-        What::Synced { ino, .. } => ino == wanted,
-        What::SyncedAll => true,
+    operations[changed.map_or(0, |at| at + 1)..].iter().any(|operation| match operation.what {
+        Action::Synced { ino, .. } => ino == wanted,
+        Action::SyncedAll => true,
         _ => false,
     })
 }

@@ -47,15 +47,15 @@ pub fn html(outcome: &Outcome, name: &str, repeat: &str) -> String {
     }
     page.push_str("</table>\n");
     if let Some(failure) = &outcome.failure {
-        page.push_str(&told(failure, repeat));
+        page.push_str(&failure_section(failure, repeat));
     }
     page.push_str("</body></html>\n");
     page
 }
 
-fn told(failure: &Failure, repeat: &str) -> String {
+fn failure_section(failure: &Failure, repeat: &str) -> String {
     let mut text = format!(
-        "<h2>What is missing</h2>\n<pre>{}</pre>\n<h2>The failure</h2>\n<pre>{}</pre>\n<h2>Repeat</h2>\
+        "<h2>Action is missing</h2>\n<pre>{}</pre>\n<h2>The failure</h2>\n<pre>{}</pre>\n<h2>Repeat</h2>\
          \n<pre>{}</pre>\n<h2>Timeline</h2>\n<p>Requests of the disk and acknowledgements, in their one \
          order, up to the power cut.</p>\n<table>\n",
         escaped(&failure.explanation.to_string()),

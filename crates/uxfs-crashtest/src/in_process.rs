@@ -102,7 +102,7 @@ fn failure(
     let disk = run.recording.state(state.at, &state.survivors);
     let end = run.recording.len();
     let places = leg.places(Arc::new(run.recording.state(end, &whole(run, end))));
-    let why = "the code runs in this process, where nobody sees what it does to its files";
+    let why = "the code runs in this process, where its operations on files are not recorded";
     Failure {
         acks: run.acks[..run.acks_before(state.at)].to_vec(),
         timeline: Timeline::new(run, &state, &places),

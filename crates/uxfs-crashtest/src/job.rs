@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_that_are_left_are_told_and_ended() {
+    fn processes_that_are_left_are_reported_and_ended() {
         let ended = run("sleep 600 & echo $!", LONG);
         assert!(ended.left_processes);
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", ended.output)).ok();

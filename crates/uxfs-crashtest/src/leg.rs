@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_write_is_told_by_the_file_and_the_offset_in_it() {
+    fn a_write_is_named_by_the_file_and_the_offset_in_it() {
         let mut places = Places::default();
         places.add(100..200, Place::Log);
         places.add(200..300, Place::File { path: "a/b".into(), offset: 1000 });

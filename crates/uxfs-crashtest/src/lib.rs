@@ -14,7 +14,6 @@
 #![cfg(target_os = "linux")]
 
 mod cuts;
-mod deeds;
 mod error;
 mod explain;
 mod html;
@@ -23,6 +22,7 @@ mod job;
 mod junit;
 mod leg;
 mod lines;
+mod operations;
 mod outcome;
 mod ready;
 mod recorder;
@@ -33,7 +33,6 @@ mod test;
 mod tree;
 mod uxfs_leg;
 
-pub use deeds::{Deed, Deeds, Name, What};
 pub use error::{Error, Result};
 pub use explain::{Explanation, Missing};
 pub use html::html;
@@ -41,6 +40,7 @@ pub use in_process::InProcess;
 pub use job::{Ended, How, Job};
 pub use junit::junit;
 pub use leg::{Leg, Place, Places, Recovered};
+pub use operations::{Action, Name, Operation, Operations};
 pub use outcome::{Failure, Moment, MomentKind, Outcome, RunSummary, Timeline};
 pub use ready::{READY, Ready};
 pub use recorder::{Mark, Recorder, Run};

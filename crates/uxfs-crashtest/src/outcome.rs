@@ -237,18 +237,18 @@ impl fmt::Display for Explanation {
                 }
                 Ok(())
             }
-            Self::Early { deed } => {
-                write!(f, "too early: this was done only after the acknowledgement: {deed}")
+            Self::Early { operation } => {
+                write!(f, "too early: this was done only after the acknowledgement: {operation}")
             }
-            Self::Order { deed } => write!(
+            Self::Order { operation } => write!(
                 f,
-                "out of order: {deed}\n         leaves files that the check refuses until the next \
+                "out of order: {operation}\n         leaves files that the check refuses until the next \
                  change, and no fsync helps: change the other file first, or write a new file, fsync \
                  it, rename it over the old one, and fsync the directory"
             ),
-            Self::Torn { deed } => write!(
+            Self::Torn { operation } => write!(
                 f,
-                "torn: {deed}\n         changes the file in place, and a power cut leaves neither the old \
+                "torn: {operation}\n         changes the file in place, and a power cut leaves neither the old \
                  content nor the new one, whatever is synced: write a new file, fsync it and rename \
                  it, or keep a log"
             ),

@@ -7,7 +7,7 @@
 //!    before an acknowledgement, and no alarm is false.
 //! 3. Before each request is passed on, the acknowledgements written so far are read. So an
 //!    acknowledgement never stands behind a request that began after it, and no loss is missed.
-//! 4. The same holds for what the program changed ([`Deeds`]).
+//! 4. The same holds for what the program changed ([`Operations`]).
 //!
 //! `Test` makes one for a run. A leg gives it to its file system, and to the program the pipes.
 
@@ -19,8 +19,8 @@ use regex::bytes::Regex;
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_testkit::{Event, RecordDev, Recording};
 
-use crate::deeds::{Deed, Deeds};
 use crate::lines::Lines;
+use crate::operations::{Operation, Operations};
 
 /// Bytes that a disk writes whole or not at all.
 pub(crate) const SECTOR: usize = 512;
@@ -32,27 +32,27 @@ pub enum Mark {
     Started,
     /// It acknowledged; the number counts from 1.
     Acknowledged(usize),
-    /// It changed something, or asked for durability: so many deeds were done by now.
-    Did(usize),
+    /// It changed something, or asked for durability: so many operations were done by now.
+    Operation(usize),
     /// The program ended. What follows closes the volume.
     Ended,
 }
 
 pub struct Recorder {
     disk: RecordDev<MemDev, Mark>,
-    told: Mutex<Told>,
+    log: Mutex<ProgramLog>,
     written: AtomicU64,
     limit: u64,
     over: AtomicBool,
 }
 
-/// What the program told.
+/// What the program wrote to its pipes and did to its files.
 #[derive(Default)]
-struct Told {
+struct ProgramLog {
     pipe: Option<Lines>,
     output: Option<(Lines, Option<Regex>)>,
     acks: Vec<String>,
-    deeds: Vec<Deed>,
+    operations: Vec<Operation>,
 }
 
 /// A finished run.
@@ -61,7 +61,7 @@ pub struct Run {
     /// The disk before the run.
     pub before: MemDev,
     pub acks: Vec<String>,
-    pub deeds: Deeds,
+    pub operations: Operations,
 }
 
 impl Recorder {
@@ -69,7 +69,7 @@ impl Recorder {
     pub fn new(disk: MemDev, limit: u64) -> Self {
         let (written, over) = (AtomicU64::new(0), AtomicBool::new(false));
         let disk = RecordDev::new(disk).in_pieces();
-        Self { disk, told: Mutex::default(), written, limit, over }
+        Self { disk, log: Mutex::default(), written, limit, over }
     }
 
     /// Was more written than the limit?
@@ -79,9 +79,9 @@ impl Recorder {
 
     /// Reads acknowledgements from `pipe`, and from the lines of `output` that match.
     pub(crate) fn listen(&self, pipe: Lines, output: Lines, pattern: Option<Regex>) {
-        let mut told = self.told.lock();
-        told.pipe = Some(pipe);
-        told.output = Some((output, pattern));
+        let mut log = self.log.lock();
+        log.pipe = Some(pipe);
+        log.output = Some((output, pattern));
         self.start();
     }
 
@@ -90,13 +90,13 @@ impl Recorder {
         self.disk.mark(Mark::Started);
     }
 
-    /// Reads what the program has told by now.
+    /// Reads what the program has written to its pipes by now.
     pub fn drain(&self) {
-        self.drain_locked(&mut self.told.lock());
+        self.drain_locked(&mut self.log.lock());
     }
 
-    fn drain_locked(&self, told: &mut Told) {
-        let Told { pipe, output, acks, .. } = told;
+    fn drain_locked(&self, log: &mut ProgramLog) {
+        let ProgramLog { pipe, output, acks, .. } = log;
         let mut acknowledge = |line: &[u8]| {
             acks.push(String::from_utf8_lossy(line).into_owned());
             self.disk.mark(Mark::Acknowledged(acks.len()));
@@ -116,34 +116,34 @@ impl Recorder {
 
     /// Logs an acknowledgement.
     pub fn acknowledge(&self, text: &str) {
-        let mut told = self.told.lock();
-        self.drain_locked(&mut told);
-        told.acks.push(text.to_owned());
-        self.disk.mark(Mark::Acknowledged(told.acks.len()));
+        let mut log = self.log.lock();
+        self.drain_locked(&mut log);
+        log.acks.push(text.to_owned());
+        self.disk.mark(Mark::Acknowledged(log.acks.len()));
     }
 
     /// Logs what the program did.
-    pub fn did(&self, deed: Deed) {
-        let mut told = self.told.lock();
-        self.drain_locked(&mut told);
-        told.deeds.push(deed);
-        self.disk.mark(Mark::Did(told.deeds.len()));
+    pub fn record_operation(&self, operation: Operation) {
+        let mut log = self.log.lock();
+        self.drain_locked(&mut log);
+        log.operations.push(operation);
+        self.disk.mark(Mark::Operation(log.operations.len()));
     }
 
     /// Logs the program's end, and returns the last of its output.
     pub(crate) fn ended(&self) -> String {
-        let mut told = self.told.lock();
-        self.drain_locked(&mut told);
+        let mut log = self.log.lock();
+        self.drain_locked(&mut log);
         self.disk.mark(Mark::Ended);
-        told.pipe = None;
-        told.output.take().map(|(output, _)| output.tail()).unwrap_or_default()
+        log.pipe = None;
+        log.output.take().map(|(output, _)| output.tail()).unwrap_or_default()
     }
 
     /// The run. `before` is the disk as it was.
     pub fn finish(&self, before: MemDev) -> Run {
-        let told = std::mem::take(&mut *self.told.lock());
+        let log = std::mem::take(&mut *self.log.lock());
         let recording = Recording::new(before.clone(), self.disk.take(), SECTOR);
-        Run { recording, before, acks: told.acks, deeds: Deeds::new(told.deeds) }
+        Run { recording, before, acks: log.acks, operations: Operations::new(log.operations) }
     }
 
     /// Before a request of so many bytes.
@@ -174,13 +174,13 @@ impl Run {
         self.recording.marks_before(at).find_map(acks).unwrap_or(0)
     }
 
-    /// The number of deeds before a cut.
-    pub fn deeds_before(&self, at: usize) -> usize {
-        let deeds = |mark: &Mark| match mark {
-            Mark::Did(number) => Some(*number),
+    /// The number of operations before a cut.
+    pub fn operations_before(&self, at: usize) -> usize {
+        let operations = |mark: &Mark| match mark {
+            Mark::Operation(number) => Some(*number),
             _ => None,
         };
-        self.recording.marks_before(at).find_map(deeds).unwrap_or(0)
+        self.recording.marks_before(at).find_map(operations).unwrap_or(0)
     }
 }
 
@@ -233,7 +233,7 @@ mod tests {
         run.recording.events().iter().map(word).collect()
     }
 
-    /// The order is that in which the program did it, although nobody reads the pipe between.
+    /// The order is that in which the program did it, although the pipe is not read in between.
     #[test]
     fn acknowledgements_in_a_pipe_stand_between_the_requests_around_them() {
         let (read, write) = rustix::pipe::pipe().unwrap();

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_testkit::{Event, Recording};
 
-use crate::deeds::Deeds;
 use crate::error::{Error, Result};
+use crate::operations::Operations;
 use crate::recorder::{Mark, Run, SECTOR};
 use crate::test::save;
 
@@ -32,7 +32,7 @@ impl Run {
             Event::Flush => json!("flush"),
             Event::Mark(Mark::Started) => json!("started"),
             Event::Mark(Mark::Acknowledged(number)) => json!({ "acknowledged": number }),
-            Event::Mark(Mark::Did(number)) => json!({ "did": number }),
+            Event::Mark(Mark::Operation(number)) => json!({ "operation": number }),
             Event::Mark(Mark::Ended) => json!("ended"),
         });
         let document = json!({ "events": events.collect::<Vec<_>>(), "acks": self.acks });
@@ -61,7 +61,7 @@ impl Run {
         let acks = array("acks")?.iter().map(|ack| ack.as_str().unwrap_or_default().to_owned());
         let acks = acks.collect();
         let recording = Recording::new(before.clone(), events, SECTOR);
-        Ok(Self { recording, before, acks, deeds: Deeds::default() })
+        Ok(Self { recording, before, acks, operations: Operations::default() })
     }
 }
 
@@ -82,7 +82,7 @@ fn event_of(event: &Value, left: &mut &[u8]) -> Option<Event<Mark>> {
         return Some(Event::Write { offset, data: data.into(), fua: event["fua"].as_bool()? });
     }
     let ack = number("acknowledged").map(Mark::Acknowledged);
-    ack.or_else(|| number("did").map(Mark::Did)).map(Event::Mark)
+    ack.or_else(|| number("operation").map(Mark::Operation)).map(Event::Mark)
 }
 
 fn lies_in(event: &Event<Mark>, len: u64) -> bool {

@@ -81,11 +81,11 @@ pub enum Progress {
 ///
 /// # Errors
 /// It could not run.
-pub fn run(plan: &Plan, leg: &dyn Leg, tell: &(dyn Fn(Progress) + Sync)) -> Result<Outcome> {
+pub fn run(plan: &Plan, leg: &dyn Leg, report: &(dyn Fn(Progress) + Sync)) -> Result<Outcome> {
     let scratch = tempfile::Builder::new().prefix("uxfs-crash-test-").tempdir();
     let scratch =
         scratch.map_err(|error| Error::host("cannot make a temporary directory", error))?;
-    let test = Test { plan, leg, tell, scratch, numbers: AtomicUsize::new(0) };
+    let test = Test { plan, leg, report, scratch, numbers: AtomicUsize::new(0) };
     let mut outcome = Outcome::new(leg.name(), plan.seed);
     let paces = test.paces()?;
     let before = match &plan.recorded {
@@ -107,7 +107,7 @@ pub fn run(plan: &Plan, leg: &dyn Leg, tell: &(dyn Fn(Progress) + Sync)) -> Resu
 struct Test<'a> {
     plan: &'a Plan,
     leg: &'a dyn Leg,
-    tell: &'a (dyn Fn(Progress) + Sync),
+    report: &'a (dyn Fn(Progress) + Sync),
     /// Files of acknowledgements, and trees.
     scratch: TempDir,
     numbers: AtomicUsize,
@@ -197,7 +197,7 @@ impl Test<'_> {
 
     /// Runs the program with one pace.
     fn record(&self, before: &MemDev, pace: &str) -> Result<Run> {
-        (self.tell)(Progress::Running { pace: pace.into() });
+        (self.report)(Progress::Running { pace: pace.into() });
         let recorder = Arc::new(Recorder::new(before.clone(), self.plan.limit));
         let job =
             Job { words: self.plan.command.clone(), ack: self.plan.ack.clone(), ..self.shell("") };
@@ -238,13 +238,13 @@ impl Test<'_> {
             Some(state) => vec![valid(&run, state)?],
             None => cuts::states(&run, pace, count, self.plan.seed),
         };
-        (self.tell)(Progress::Trying { pace: pace.into(), states: states.len() });
+        (self.report)(Progress::Trying { pace: pace.into(), states: states.len() });
         let began = Instant::now();
         let failed = self.try_all(&run, &states, &checked, outcome)?;
         outcome.elapsed += began.elapsed();
         outcome.jobs = self.plan.jobs.get();
         if let Some((state, problem)) = failed {
-            (self.tell)(Progress::Shrinking);
+            (self.report)(Progress::Shrinking);
             outcome.failure = Some(self.failure(&run, &state, problem, &checked)?);
         }
         Ok(())
@@ -279,7 +279,7 @@ impl Test<'_> {
                                 match verdict {
                                     Verdict::Failed(problem) => Ok(problem),
                                     _ => {
-                                        (self.tell)(Progress::Tried);
+                                        (self.report)(Progress::Tried);
                                         continue;
                                     }
                                 }
@@ -368,7 +368,7 @@ impl Test<'_> {
         Ok((job, path))
     }
 
-    /// A path in the scratch directory that nobody uses.
+    /// An unused path in the scratch directory.
     fn fresh(&self, what: &str) -> PathBuf {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         self.scratch.path().join(format!("{what}-{number}"))
@@ -393,7 +393,7 @@ impl Test<'_> {
                 _ => false,
             }),
         };
-        // What is told belongs to the state that is told.
+        // The problem that is reported belongs to the state that is reported.
         if let Ok((Verdict::Failed(problem), _)) = self.judge(run, &least, checked) {
             last = problem;
         }

@@ -18,6 +18,9 @@ use twox_hash::XxHash64;
 /// An inode's number.
 pub type Ino = u64;
 
+/// Most bytes of files that are held in memory: those of a tree, or of one file that grows.
+pub(crate) const BYTES_MAX: u64 = 64 << 20;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     File(Arc<Vec<u8>>),

@@ -1,6 +1,6 @@
 //! uxfs: the volume mounted through FUSE in this process, and recovered by the engine.
 //!
-//! 1. A mount of a run has a watcher, so the program's deeds are known.
+//! 1. A mount of a run has a watcher, so the program's operations are known.
 //! 2. There, an fsync of the root directory is that of a directory. On other mounts of uxfs it makes
 //!    everything durable, which would hide what a program lacks.
 //! 3. Whatever happens, nothing stays mounted: a mount in use is detached.
@@ -19,15 +19,13 @@ use uxfs_check::{CheckOptions, check};
 use uxfs_fuse::watcher::{Change, Watcher};
 use uxfs_fuse::{Mounted, Options, mount_watched};
 
-use crate::deeds::{Deed, What};
 use crate::error::{Error, Result};
 use crate::job::{Ended, Job};
 use crate::leg::{Leg, Place, Places, Recovered};
+use crate::operations::{Action, Operation};
 use crate::recorder::Recorder;
-use crate::tree::{Kind, Node, Tree};
+use crate::tree::{BYTES_MAX, Kind, Node, Tree};
 
-/// Bytes of files above which a tree is not read into memory.
-const TREE_MAX: u64 = 64 << 20;
 /// Always the same, so that a run repeats as far as the program does.
 const UUID: &str = "75786673-0000-4000-8000-000000000002";
 const MADE: Timestamp = Timestamp { sec: 1_600_000_000, nsec: 0 };
@@ -62,7 +60,7 @@ impl UxfsLeg {
         Options::parse(&text).map_err(|error| Error::host("--mount-options", error))
     }
 
-    /// Whoever runs the test may write to the root directory.
+    /// The owner of the root directory: the user who runs the test.
     fn owner() -> (u32, u32) {
         (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw())
     }
@@ -96,7 +94,7 @@ impl Leg for UxfsLeg {
         let dev = Arc::clone(recorder) as Arc<dyn BlockDev>;
         let fs = Fs::open(dev, options.open_options())
             .map_err(|error| Error::host("cannot open the volume", error))?;
-        let watcher = Arc::new(Deeds { recorder: Arc::clone(recorder) });
+        let watcher = Arc::new(OperationWatcher { recorder: Arc::clone(recorder) });
         on_mount(fs, &options, Some(watcher), |dir| job.run_in(dir, Some(recorder)))
     }
 
@@ -160,44 +158,46 @@ impl Recovered for Volume {
     }
 }
 
-/// Tells a recorder what programs do.
-struct Deeds {
+/// Passes what programs do to a recorder.
+struct OperationWatcher {
     recorder: Arc<Recorder>,
 }
 
-impl Watcher for Deeds {
+impl Watcher for OperationWatcher {
     fn saw(&self, pid: u32, change: &Change<'_>) {
         let name = |(dir, name): &uxfs_fuse::watcher::Name<'_>| (dir.0, name.to_vec());
         let what = match change {
             Change::Made { name: at, ino, generation, mode } => {
-                What::Made { name: name(at), ino: ino.0, generation: *generation, mode: *mode }
+                Action::Made { name: name(at), ino: ino.0, generation: *generation, mode: *mode }
             }
-            Change::Symlink { name: at, ino, generation, target } => What::Symlink {
+            Change::Symlink { name: at, ino, generation, target } => Action::Symlink {
                 name: name(at),
                 ino: ino.0,
                 generation: *generation,
                 target: target.to_vec(),
             },
-            Change::Linked { name: at, ino } => What::Linked { name: name(at), ino: ino.0 },
-            Change::Removed { name: at } => What::Removed { name: name(at) },
+            Change::Linked { name: at, ino } => Action::Linked { name: name(at), ino: ino.0 },
+            Change::Removed { name: at } => Action::Removed { name: name(at) },
             Change::Renamed { from, to, exchanged } => {
-                What::Renamed { from: name(from), to: name(to), exchanged: *exchanged }
+                Action::Renamed { from: name(from), to: name(to), exchanged: *exchanged }
             }
             Change::Written { ino, offset, data, mapped } => {
                 let data = Arc::from(*data);
-                What::Written { ino: ino.0, offset: *offset, data, mapped: *mapped }
+                Action::Written { ino: ino.0, offset: *offset, data, mapped: *mapped }
             }
-            Change::Resized { ino, size } => What::Resized { ino: ino.0, size: *size },
+            Change::Resized { ino, size } => Action::Resized { ino: ino.0, size: *size },
             Change::Zeroed { ino, offset, len } => {
-                What::Zeroed { ino: ino.0, offset: *offset, len: *len }
+                Action::Zeroed { ino: ino.0, offset: *offset, len: *len }
             }
             Change::Copied { from, to, len } => {
-                What::Copied { from: (from.0.0, from.1), to: (to.0.0, to.1), len: *len }
+                Action::Copied { from: (from.0.0, from.1), to: (to.0.0, to.1), len: *len }
             }
-            Change::Synced { ino, data_only } => What::Synced { ino: ino.0, data_only: *data_only },
-            Change::SyncedAll => What::SyncedAll,
+            Change::Synced { ino, data_only } => {
+                Action::Synced { ino: ino.0, data_only: *data_only }
+            }
+            Change::SyncedAll => Action::SyncedAll,
         };
-        self.recorder.did(Deed { pid, what });
+        self.recorder.record_operation(Operation { pid, what });
     }
 }
 
@@ -205,13 +205,13 @@ impl Watcher for Deeds {
 fn on_mount(
     fs: Fs,
     options: &Options,
-    watcher: Option<Arc<Deeds>>,
+    watcher: Option<Arc<OperationWatcher>>,
     f: impl FnOnce(&Path) -> Result<Ended>,
 ) -> Result<Ended> {
     let dir = tempfile::Builder::new().prefix("uxfs-crash-test-").tempdir();
     let dir = dir.map_err(|error| Error::host("cannot make a directory to mount on", error))?;
     let watcher = watcher.map(|watcher| watcher as Arc<dyn Watcher>);
-    // The kernel gives a device number again, and mounts are told apart by their source too.
+    // The kernel reuses device numbers. The source tells mounts with the same number apart.
     let mounted = mount_watched(fs, dir.path(), dir.path(), options, watcher);
     let mounted: Mounted = mounted.map_err(|error| {
         Error::new(format!(
@@ -226,7 +226,7 @@ fn on_mount(
     match (result, ended) {
         (Ok(ended), Ok(None)) => Ok(ended),
         (Ok(ended), Ok(Some(_))) => Ok(Ended { left_processes: true, ..ended }),
-        // Whoever ended the program knows why the volume could not be written.
+        // The volume could not be closed because its writes were over the limit.
         (Ok(ended), Err(_)) if ended.how == crate::job::How::OverLimit => Ok(ended),
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),
     }
@@ -256,7 +256,7 @@ fn read_tree(fs: &Fs) -> uxfs::Result<Option<Tree>> {
             }
             0o100_000 => {
                 bytes += stat.size;
-                if bytes > TREE_MAX {
+                if bytes > BYTES_MAX {
                     return Ok(None);
                 }
                 Kind::File(Arc::new(read_file(fs, ino, stat.size)?))

@@ -1,8 +1,8 @@
 //! Moving the data of a file to fewer extents while it is in use, asked for through the control channel: the
 //! names [`PART`] and [`EXTENTS`] of the file.
 //!
-//! 1. One request moves a part of a file ([`MOST`]), so that no request takes long and the asker sees how
-//!    far it is.
+//! 1. One request moves a part of a file ([`MOST`]), so that no request takes long and the caller sees the
+//!    progress.
 //! 2. Root may ask for it, the owner of the mount, and the owner of the file.
 //!
 //! Called by the server, and by the command.

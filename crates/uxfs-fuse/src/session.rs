@@ -70,7 +70,7 @@ pub fn mount(fs: Fs, source: &Path, dir: &Path, options: &Options) -> io::Result
     mount_with(fs, source, dir, options, Audience::Users)
 }
 
-/// Mounts a volume for a test: no record is kept, and `watcher` is told what programs change. With a
+/// Mounts a volume for a test: keeps no record, and reports to `watcher` what programs change. With a
 /// watcher an fsync of the root directory makes no more durable than that of any directory.
 ///
 /// # Errors
@@ -85,9 +85,9 @@ pub fn mount_watched(
     mount_with(fs, source, dir, options, Audience::Test(watcher))
 }
 
-/// Whom a mount is for.
+/// The users of a mount.
 enum Audience {
-    /// Those who ask for its state later.
+    /// People: `uxfs status` finds the record of the mount.
     Users,
     Test(Option<Arc<dyn Watcher>>),
 }
@@ -131,7 +131,7 @@ fn start(
     volume.start()?;
     let mut server = Server::new(Arc::clone(volume), options.clone());
     if let Audience::Test(Some(watcher)) = &audience {
-        server.tell(Arc::clone(watcher));
+        server.set_watcher(Arc::clone(watcher));
     }
     let cached = server.cached();
     let settings = settings::session(options.threads, options.io_uring != Some(false));

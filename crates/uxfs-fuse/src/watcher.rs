@@ -1,9 +1,9 @@
-//! What programs change on a mount, told to one who watches: `uxfs crash-test` explains with it which
-//! call a program lacks.
+//! Reports what programs change on a mount. `uxfs crash-test` uses it to explain which call a program
+//! lacks.
 //!
-//! 1. A change is told when the engine has made it, before the program knows of it.
-//! 2. A call that makes durable is told when it begins.
-//! 3. Changes of owners, permissions, times and attributes, and by ioctls, are not told.
+//! 1. A change is reported after the engine made it, and before the call returns to the program.
+//! 2. A sync is reported when it begins.
+//! 3. Changes of owners, permissions, times and attributes, and by ioctls, are not reported.
 
 use uxfs::format::Ino;
 

@@ -162,7 +162,7 @@ fn tested(options: &Options, session: &Session) -> Result<()> {
     let size = plan.volume.as_ref().map_or(options.size, BlockDev::len);
     let leg = UxfsLeg::new(size, &options.mount_options).map_err(said)?;
     let bar = options.bar();
-    let outcome = crashtest::run(&plan, &leg, &|progress| bar.tell(progress));
+    let outcome = crashtest::run(&plan, &leg, &|progress| bar.show(progress));
     bar.clear();
     let outcome = outcome.map_err(said)?;
     let repeat = outcome.failure.as_ref().map(|failed| options.repeat(failed)).unwrap_or_default();
@@ -178,7 +178,7 @@ fn tested(options: &Options, session: &Session) -> Result<()> {
             fs::write(file, text).map_err(|error| Failure::host(file, &error))?;
         }
     }
-    options.tell(&outcome, &repeat, session)?;
+    options.report(&outcome, &repeat, session)?;
     if outcome.interrupted {
         session.set_code(128 + 2);
     } else if outcome.failure.is_some() {
@@ -267,7 +267,7 @@ impl Options {
         }
     }
 
-    fn tell(&self, outcome: &Outcome, repeat: &str, session: &Session) -> Result<()> {
+    fn report(&self, outcome: &Outcome, repeat: &str, session: &Session) -> Result<()> {
         if outcome.acknowledged_nothing() && !outcome.runs.is_empty() {
             session.say(
                 b"uxfs: crash-test: CMD acknowledged nothing, so a state may lack all that it did",
@@ -353,7 +353,7 @@ fn quoted(word: &str) -> String {
 struct Bar(Option<ProgressBar>);
 
 impl Bar {
-    fn tell(&self, progress: Progress) {
+    fn show(&self, progress: Progress) {
         let Some(bar) = &self.0 else { return };
         match progress {
             Progress::Running { pace } => bar.set_message(format!("the program runs ({pace})")),

@@ -62,7 +62,7 @@ fn a_program_that_breaks_its_word_fails_and_the_reports_say_why() {
     assert!(again.out.starts_with(&format!("failed: state {state}\n")), "{again:?}");
 }
 
-/// What cannot be tested is no verdict on the program, and is told before any state is tried.
+/// A test that cannot run gives no verdict on the program, and says so before any state is tried.
 #[test]
 fn what_cannot_be_tested_ends_with_2() {
     let fixture = Fixture::new();
@@ -77,7 +77,7 @@ fn what_cannot_be_tested_ends_with_2() {
 }
 
 #[test]
-fn a_program_that_acknowledges_nothing_is_told_so() {
+fn a_program_that_acknowledges_nothing_gets_a_note() {
     let fixture = Fixture::new();
     let ran = fixture.uxfs(&["crash-test", "--count", "6", "--", "sh", "-c", "echo x > f"]);
     assert_eq!(ran.code, 0, "{ran:?}");

@@ -75,20 +75,7 @@ impl Fs {
         Ok(Some(file.hold()))
     }
 
-    /// The same for two files.
-    pub(crate) fn flush_and_block_two(
-        &self,
-        one: Ino,
-        other: Ino,
-    ) -> Result<[Option<WritebackBlock>; 2]> {
-        self.write_back_file(one)?;
-        self.write_back_file(other)?;
-        let first = self.delayed(one.min(other)).map(|file| file.hold());
-        let second = self.delayed(one.max(other)).filter(|_| one != other);
-        Ok([first, second.map(|file| file.hold())])
-    }
-
-    /// The same for several files, in ascending order.
+    /// The same for several files, given once each in ascending order.
     pub(crate) fn flush_and_block_all(&self, inos: &[Ino]) -> Result<Vec<WritebackBlock>> {
         inos.iter().try_for_each(|ino| self.write_back_file(*ino))?;
         Ok(inos.iter().filter_map(|ino| self.delayed(*ino)).map(|file| file.hold()).collect())

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use uxfs_format::inode::{Flags, Fork};
+use uxfs_format::inode::Fork;
 use uxfs_format::{FileBlock, Ino};
 
 use super::file::{File, Pages, tree_blocks};
@@ -17,7 +17,7 @@ use super::page::{Backing, MemoryReservation};
 use super::register::Delalloc;
 use crate::bmap;
 use crate::error::{Error, Result};
-use crate::file::{check_file, refuse_realtime};
+use crate::file::check_write;
 use crate::fs::Fs;
 use crate::full::Stuck;
 use crate::inode::{InodeRef, InodeState};
@@ -176,14 +176,9 @@ impl Fs {
         if inode.core.mode == 0 {
             return Err(Error::NotFound);
         }
-        check_file(&inode)?;
-        refuse_realtime(&inode)?;
         let known = dirty.file(inode.ino);
         let size = known.as_ref().map_or(inode.core.size, |file| file.size(inode.core.size));
-        let append = inode.core.flags.contains(Flags::APPEND);
-        if inode.core.flags.contains(Flags::IMMUTABLE) || append && at != size {
-            return Err(Error::NotPermitted);
-        }
+        check_write(&inode, at, size)?;
         if at > size {
             self.zero_behind(&inode, size, at)?;
         }

@@ -8,13 +8,13 @@
 use std::borrow::Cow;
 
 use uxfs_disk::fault::{Fault, planted};
-use uxfs_format::inode::{Flags, Fork};
+use uxfs_format::inode::Fork;
 use uxfs_format::{Extent, FileBlock, Ino};
 
 use crate::alloc::Goal;
 use crate::bmap;
 use crate::error::{Error, Result};
-use crate::file::{SIZE_MAX, check_file, refuse_realtime};
+use crate::file::{SIZE_MAX, check_write};
 use crate::fs::Fs;
 use crate::limits::{EXTENTS_A_STEP, TREE_BLOCKS};
 use crate::tx::{InodeSlot, Tx};
@@ -127,13 +127,8 @@ impl Fs {
         room: &mut u64,
     ) -> Result<()> {
         let inode = tx.inode(slot);
-        check_file(inode)?;
-        refuse_realtime(inode)?;
-        let (flags, size) = (inode.core.flags, inode.core.size);
-        let append = flags.contains(Flags::APPEND) && range.offset != size;
-        if append || flags.contains(Flags::IMMUTABLE) {
-            return Err(Error::NotPermitted);
-        }
+        let size = inode.core.size;
+        check_write(inode, range.offset, size)?;
         if range.offset > size {
             self.zero_behind(inode, size, range.offset)?;
         }

@@ -45,8 +45,10 @@ impl Fs {
     /// shared.
     pub fn share(&self, from: Ino, from_at: u64, to: Ino, to_at: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        let _contents = self.iolocks.change_two(from, to);
-        let _blocked = self.flush_and_block_two(from, to)?;
+        let mut both = vec![from.min(to), from.max(to)];
+        both.dedup();
+        let _contents = self.iolocks.change_all(&both);
+        let _blocked = self.flush_and_block_all(&both)?;
         let Some(job) = self.plan_share((from, from_at), (to, to_at), len)? else {
             return Ok(());
         };

@@ -96,7 +96,7 @@ fn the_corrected_programs_pass() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// The state that a failure names fails again, and as little is lost as was told.
+/// The state that a failure names fails again, and loses as little as reported.
 #[test]
 fn a_state_is_repeated_by_its_name() {
     let mut plan = planted("lost_directory_fsync", "bad");
@@ -115,11 +115,11 @@ fn any_number_of_threads_gives_the_same_verdict() {
     let mut plan = planted("rename_before_fsync", "bad");
     let recorded = tested(&plan).unwrap().failure.unwrap();
     plan.recorded = Some(recorded.run);
-    let mut told = |jobs: usize| {
+    let mut verdict = |jobs: usize| {
         plan.jobs = jobs.try_into().unwrap();
         let outcome = tested(&plan).unwrap();
         let failure = outcome.failure.unwrap();
         (outcome.states, outcome.distinct, failure.state, failure.problem, failure.explanation)
     };
-    assert_eq!(told(1), told(3));
+    assert_eq!(verdict(1), verdict(3));
 }

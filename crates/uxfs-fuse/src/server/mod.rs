@@ -108,12 +108,12 @@ impl Server {
         }
     }
 
-    /// Sets who is told of changes.
-    pub(crate) fn tell(&mut self, watcher: Arc<dyn Watcher>) {
+    /// Sets the watcher of changes.
+    pub(crate) fn set_watcher(&mut self, watcher: Arc<dyn Watcher>) {
         self.watcher = Some(watcher);
     }
 
-    /// Tells of a change, if it was made.
+    /// Reports a change to the watcher, if it was made.
     fn saw<'a, T>(&self, req: &Request, result: &Result<T>, change: impl FnOnce(&T) -> Change<'a>) {
         if let (Some(watcher), Ok(done)) = (&self.watcher, result) {
             watcher.saw(req.pid(), &change(done));

@@ -65,16 +65,7 @@ fn volume(mkfs: &str, writeback: WritebackOptions) -> Volume {
 fn volume_of(mkfs: &str, mib: u64, writeback: WritebackOptions) -> Volume {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let mut options = uxfs_mkfs::Options::default();
-    options.unsupported = true;
-    let words: Vec<&str> = mkfs.split_whitespace().collect();
-    for pair in words.chunks(2) {
-        options.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
-    }
-    let layout = uxfs_mkfs::Layout::new(&options, mib << 20).unwrap();
-    let dev = FileDev::open(&path, OpenMode::Create(mib << 20)).unwrap();
-    uxfs_mkfs::write(&layout, &dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
-    drop(dev);
+    crate::tests::make_image(&path, mkfs, mib);
     let (dev, fs) = open(&path, writeback);
     Volume { _dir: dir, path, dev, fs }
 }

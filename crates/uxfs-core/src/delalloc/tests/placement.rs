@@ -117,7 +117,7 @@ fn the_background_pass_keeps_a_file_together() {
     let end = *extents.last().unwrap();
     println!("{alone} extents without the pass, {end} with it: {extents:?}");
     assert!(end * 2 < alone, "{extents:?}, {alone} without the pass");
-    // With nobody writing, the rest follows.
+    // While no program writes, the pass moves the rest.
     while fs.defrag_pass(4 << 20).unwrap() > 0 {}
     fs.defrag(file, DefragOptions::default()).unwrap();
     let rest = fs.fragmentation(file).unwrap().extents;

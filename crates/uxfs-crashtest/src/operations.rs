@@ -1,19 +1,19 @@
-//! What the program did to its files, in order: so that it is known which files there were at a moment,
-//! and what was synced.
+//! What the program did to its files, in order. From it follow the files of each moment, and what was synced.
 //!
-//! A leg that cannot see this gives none; a failure is then explained by the lost writes alone.
+//! 1. Files longer than [`BYTES_MAX`] are not followed: their content is kept in memory.
+//! 2. A leg that cannot see operations records none. A failure then has its lost writes and no explanation.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::tree::{Ino, Kind, Node, Tree};
+use crate::tree::{BYTES_MAX, Ino, Kind, Node, Tree};
 
 /// A name in a directory.
 pub type Name = (Ino, Vec<u8>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum What {
+pub enum Action {
     Made { name: Name, ino: Ino, generation: u64, mode: u16 },
     Symlink { name: Name, ino: Ino, generation: u64, target: Vec<u8> },
     Linked { name: Name, ino: Ino },
@@ -29,21 +29,21 @@ pub enum What {
 
 /// A change or a sync, and the process that asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Deed {
+pub struct Operation {
     pub pid: u32,
-    pub what: What,
+    pub what: Action,
 }
 
-/// All deeds of a run.
+/// All operations of a run.
 #[derive(Clone, Debug, Default)]
-pub struct Deeds(Vec<Deed>);
+pub struct Operations(Vec<Operation>);
 
-impl Deeds {
-    pub fn new(deeds: Vec<Deed>) -> Self {
-        Self(deeds)
+impl Operations {
+    pub fn new(operations: Vec<Operation>) -> Self {
+        Self(operations)
     }
 
-    pub fn all(&self) -> &[Deed] {
+    pub fn all(&self) -> &[Operation] {
         &self.0
     }
 
@@ -51,29 +51,44 @@ impl Deeds {
         self.0.is_empty()
     }
 
-    /// The files after the first `count` deeds.
+    /// Did every file stay short enough to be followed?
+    pub fn are_short(&self) -> bool {
+        self.0.iter().all(|operation| {
+            let end = match &operation.what {
+                Action::Written { offset, data, .. } => offset.saturating_add(data.len() as u64),
+                Action::Copied { to: (_, offset), len, .. } => offset.saturating_add(*len),
+                Action::Resized { size, .. } => *size,
+                _ => 0,
+            };
+            end <= BYTES_MAX
+        })
+    }
+
+    /// The files after the first `count` operations.
     pub fn tree(&self, before: &Tree, count: usize) -> Tree {
         let mut tree = before.clone();
-        self.0[..count].iter().for_each(|deed| apply(&mut tree, &deed.what));
+        self.0[..count].iter().for_each(|operation| apply(&mut tree, &operation.what));
         tree
     }
 
-    /// The names that a file had during the first `count` deeds, first to last. An inode's number that is
+    /// The names that a file had during the first `count` operations, first to last. An inode's number that is
     /// used again begins a new list.
     pub fn names_of(&self, before: &Tree, ino: Ino, count: usize) -> Vec<PathBuf> {
         let mut tree = before.clone();
         let mut names: Vec<PathBuf> = tree.paths().remove(&ino).into_iter().collect();
-        for deed in &self.0[..count] {
-            match &deed.what {
+        for operation in &self.0[..count] {
+            match &operation.what {
                 // Contents have no part in it.
-                What::Written { .. } | What::Copied { .. } | What::Resized { .. } => continue,
-                What::Zeroed { .. } | What::Synced { .. } | What::SyncedAll => continue,
-                What::Made { ino: made, .. } | What::Symlink { ino: made, .. } if *made == ino => {
+                Action::Written { .. } | Action::Copied { .. } | Action::Resized { .. } => continue,
+                Action::Zeroed { .. } | Action::Synced { .. } | Action::SyncedAll => continue,
+                Action::Made { ino: made, .. } | Action::Symlink { ino: made, .. }
+                    if *made == ino =>
+                {
                     names.clear();
                 }
                 _ => {}
             }
-            apply(&mut tree, &deed.what);
+            apply(&mut tree, &operation.what);
             let name = tree.paths().remove(&ino);
             if let Some(name) = name.filter(|name| names.last() != Some(name)) {
                 names.push(name);
@@ -84,12 +99,12 @@ impl Deeds {
 }
 
 /// Makes a change.
-pub(crate) fn apply(tree: &mut Tree, what: &What) {
+pub(crate) fn apply(tree: &mut Tree, what: &Action) {
     let mut node = |ino: Ino, generation: u64, kind: Kind, mode: u16| {
         tree.nodes.insert(ino, Node { kind, mode, generation, attributes: 0 });
     };
     match what {
-        What::Made { name, ino, generation, mode } => {
+        Action::Made { name, ino, generation, mode } => {
             let kind = match mode & 0o170_000 {
                 0o040_000 => Kind::Dir(BTreeMap::new()),
                 0o100_000 => Kind::File(Arc::default()),
@@ -98,13 +113,13 @@ pub(crate) fn apply(tree: &mut Tree, what: &What) {
             node(*ino, *generation, kind, *mode);
             enter(tree, name, *ino);
         }
-        What::Symlink { name, ino, generation, target } => {
+        Action::Symlink { name, ino, generation, target } => {
             node(*ino, *generation, Kind::Symlink(target.clone()), 0o120_777);
             enter(tree, name, *ino);
         }
-        What::Linked { name, ino } => enter(tree, name, *ino),
-        What::Removed { name } => drop(take(tree, name)),
-        What::Renamed { from, to, exchanged } => {
+        Action::Linked { name, ino } => enter(tree, name, *ino),
+        Action::Removed { name } => drop(take(tree, name)),
+        Action::Renamed { from, to, exchanged } => {
             let moved = take(tree, from);
             let replaced = take(tree, to);
             if let Some(ino) = moved {
@@ -114,26 +129,26 @@ pub(crate) fn apply(tree: &mut Tree, what: &What) {
                 enter(tree, from, ino);
             }
         }
-        What::Written { ino, offset, data, .. } => content(tree, *ino, |bytes| {
+        Action::Written { ino, offset, data, .. } => content(tree, *ino, |bytes| {
             let at = usize::try_from(*offset).unwrap_or(usize::MAX);
             bytes.resize(bytes.len().max(at + data.len()), 0);
             bytes[at..at + data.len()].copy_from_slice(data);
         }),
-        What::Resized { ino, size } => content(tree, *ino, |bytes| {
+        Action::Resized { ino, size } => content(tree, *ino, |bytes| {
             bytes.resize(usize::try_from(*size).unwrap_or(0), 0);
         }),
-        What::Zeroed { ino, offset, len } => content(tree, *ino, |bytes| {
+        Action::Zeroed { ino, offset, len } => content(tree, *ino, |bytes| {
             let inside = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
             let range = inside(*offset)..inside(offset.saturating_add(*len));
             bytes[range].fill(0);
         }),
-        What::Copied { from: (from, from_at), to: (to, to_at), len } => {
+        Action::Copied { from: (from, from_at), to: (to, to_at), len } => {
             let Some(Node { kind: Kind::File(bytes), .. }) = tree.nodes.get(from) else { return };
             let inside = |at: u64| usize::try_from(at).unwrap_or(usize::MAX).min(bytes.len());
             let data = bytes[inside(*from_at)..inside(from_at.saturating_add(*len))].into();
-            apply(tree, &What::Written { ino: *to, offset: *to_at, data, mapped: false });
+            apply(tree, &Action::Written { ino: *to, offset: *to_at, data, mapped: false });
         }
-        What::Synced { .. } | What::SyncedAll => {}
+        Action::Synced { .. } | Action::SyncedAll => {}
     }
 }
 
@@ -166,22 +181,41 @@ mod tests {
     }
 
     #[test]
-    fn deeds_lead_to_the_files_that_a_program_sees() {
+    fn long_files_are_not_followed() {
+        let after = |what| Operations::new(vec![Operation { pid: 1, what }]).are_short();
+        assert!(after(Action::Resized { ino: 2, size: BYTES_MAX }));
+        assert!(!after(Action::Resized { ino: 2, size: BYTES_MAX + 1 }));
+        let data: Arc<[u8]> = b"x"[..].into();
+        let written =
+            |offset| Action::Written { ino: 2, offset, data: data.clone(), mapped: false };
+        assert!(after(written(BYTES_MAX - 1)));
+        assert!(!after(written(BYTES_MAX)) && !after(written(u64::MAX)));
+        assert!(!after(Action::Copied { from: (1, 0), to: (2, 1), len: BYTES_MAX }));
+    }
+
+    #[test]
+    fn operations_lead_to_the_files_that_a_program_sees() {
         let before = tree(vec![(1, dir(&[("old", 2)])), (2, file(b"0123456789"))]);
         let what = vec![
-            What::Made { name: name(1, "sub"), ino: 3, generation: 0, mode: 0o40_755 },
-            What::Made { name: name(3, "new"), ino: 4, generation: 0, mode: 0o100_600 },
-            What::Written { ino: 4, offset: 2, data: b"ab"[..].into(), mapped: false },
-            What::Zeroed { ino: 2, offset: 1, len: 2 },
-            What::Resized { ino: 2, size: 4 },
-            What::Copied { from: (2, 3), to: (4, 0), len: 1 },
-            What::Renamed { from: name(3, "new"), to: name(1, "old"), exchanged: true },
-            What::Linked { name: name(1, "link"), ino: 4 },
-            What::Removed { name: name(3, "new") },
-            What::Symlink { name: name(1, "sym"), ino: 5, generation: 0, target: b"old".to_vec() },
+            Action::Made { name: name(1, "sub"), ino: 3, generation: 0, mode: 0o40_755 },
+            Action::Made { name: name(3, "new"), ino: 4, generation: 0, mode: 0o100_600 },
+            Action::Written { ino: 4, offset: 2, data: b"ab"[..].into(), mapped: false },
+            Action::Zeroed { ino: 2, offset: 1, len: 2 },
+            Action::Resized { ino: 2, size: 4 },
+            Action::Copied { from: (2, 3), to: (4, 0), len: 1 },
+            Action::Renamed { from: name(3, "new"), to: name(1, "old"), exchanged: true },
+            Action::Linked { name: name(1, "link"), ino: 4 },
+            Action::Removed { name: name(3, "new") },
+            Action::Symlink {
+                name: name(1, "sym"),
+                ino: 5,
+                generation: 0,
+                target: b"old".to_vec(),
+            },
         ];
-        let deeds = Deeds::new(what.into_iter().map(|what| Deed { pid: 1, what }).collect());
-        let after = deeds.tree(&before, deeds.all().len());
+        let operations =
+            Operations::new(what.into_iter().map(|what| Operation { pid: 1, what }).collect());
+        let after = operations.tree(&before, operations.all().len());
         let bytes = |ino: Ino| match &after.nodes[&ino].kind {
             Kind::File(bytes) => bytes.as_slice().to_vec(),
             _ => panic!("{ino} is no file"),
@@ -190,12 +224,12 @@ mod tests {
         let paths: Vec<String> =
             after.paths().values().map(|path| path.display().to_string()).collect();
         assert_eq!(paths, ["", "sub", "link", "sym"]);
-        let names: Vec<String> = deeds
-            .names_of(&before, 4, deeds.all().len())
+        let names: Vec<String> = operations
+            .names_of(&before, 4, operations.all().len())
             .iter()
             .map(|path| path.display().to_string())
             .collect();
         assert_eq!(names, ["sub/new", "old", "link"]);
-        assert_eq!(deeds.tree(&before, 0), before);
+        assert_eq!(operations.tree(&before, 0), before);
     }
 }
