@@ -614,16 +614,3 @@ fn a_chain_that_waits_for_log_space_relogs_its_intents() {
     Arc::into_inner(fs).unwrap().close().unwrap();
     uxfs_oracle::repair(&path).unwrap();
 }
-
-/// Makes an image file with a volume of `mib` MiB, with these options of mkfs.
-pub(crate) fn make_image(path: &std::path::Path, mkfs: &str, mib: u64) {
-    let mut options = uxfs_mkfs::Options::default();
-    options.unsupported = true;
-    let words: Vec<&str> = mkfs.split_whitespace().collect();
-    for pair in words.chunks(2) {
-        options.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
-    }
-    let layout = uxfs_mkfs::Layout::new(&options, mib << 20).unwrap();
-    let dev = uxfs_disk::FileDev::open(path, uxfs_disk::OpenMode::Create(mib << 20)).unwrap();
-    uxfs_mkfs::write(&layout, &dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
-}

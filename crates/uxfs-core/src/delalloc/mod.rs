@@ -35,7 +35,7 @@ mod register;
 mod space;
 mod sync;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod write;
 
 use std::sync::Arc;

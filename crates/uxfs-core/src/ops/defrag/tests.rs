@@ -27,7 +27,7 @@ struct Volume {
 fn volume(mkfs: &str, mib: u64, ordered: bool) -> Volume {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    crate::tests::make_image(&path, mkfs, mib);
+    crate::delalloc::tests::make_image(&path, mkfs, mib);
     let fs = open(&path, ordered);
     Volume { _dir: dir, path, fs }
 }
