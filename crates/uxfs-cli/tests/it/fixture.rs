@@ -4,6 +4,10 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// A mount that is busy for this long is in use by a test itself.
+const BUSY_LIMIT: Duration = Duration::from_secs(60);
 
 /// A temporary directory that commands run in.
 pub(crate) struct Fixture {
@@ -93,6 +97,23 @@ impl Fixture {
 
     pub(crate) fn uxfs(&self, args: &[&str]) -> Ran {
         run(Command::new(env!("CARGO_BIN_EXE_uxfs")).args(args), self.dir.path())
+    }
+
+    /// Unmounts, and tries again while the mount is busy: a file that a test has open is inherited for a
+    /// moment by programs that other tests start, and `uxfs status` looks into every mount.
+    #[track_caller]
+    pub(crate) fn unmount(&self, name: &str) {
+        let since = Instant::now();
+        loop {
+            let ran = self.uxfs(&["umount", name]);
+            let busy = ["busy", "in use by"].iter().any(|words| ran.err.contains(words));
+            if !busy {
+                ran.good();
+                return;
+            }
+            assert!(since.elapsed() < BUSY_LIMIT, "always in use: {ran:?}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub(crate) fn run(&self, args: &[&str]) -> Ran {

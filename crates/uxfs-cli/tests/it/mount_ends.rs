@@ -135,7 +135,7 @@ fn umount_keeps_the_mount_when_write_back_failed() {
     let status = fixture.uxfs(&["status", "mnt"]).good();
     assert!(status.contains("sync_error") && status.contains("No space left"), "{status}");
     fixture.sh("rm host/filler");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     fixture.uxfs(&["cp", "host/a.img:/data", "back"]).good();
     fixture.sh("cmp data back");
     fixture.check("host/a.img");
@@ -204,7 +204,7 @@ fn a_stopped_volume_says_why() {
 fn status_shows_how_a_mount_ended() {
     let fixture = mounted();
     fixture.sh("echo content >mnt/file");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     for name in ["mnt", "host/a.img"] {
         let status = fixture.uxfs(&["status", name]);
         assert!(
@@ -218,7 +218,7 @@ fn status_shows_how_a_mount_ended() {
     fixture.uxfs(&["mount", "host/a.img", "mnt"]).good();
     let status = fixture.uxfs(&["status", "host/a.img"]).good();
     assert!(status.contains("state                  mounted"), "{status}");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn a_dead_mount_does_not_hide_the_others() {
     assert!(part(&lives).contains("state                  mounted"), "{}", status.out);
     lives.uxfs(&["status", "mnt"]).good();
     dead.uxfs(&["umount", "mnt"]).bad(1);
-    lives.uxfs(&["umount", "mnt"]).good();
+    lives.unmount("mnt");
 }
 
 #[test]
@@ -303,7 +303,7 @@ fn umount_names_the_processes_that_use_a_mount() {
     assert!(said.contains(&format!("in use by sleep (process {})", user.0.id())), "{said}");
     fixture.uxfs(&["status", "mnt"]).good();
     drop(user);
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
 }
 
 #[test]
@@ -354,7 +354,7 @@ fn the_holder_of_an_image_is_named() {
     names_holder(fixture.uxfs(&["ls", "host/a.img:/"]));
     names_holder(fixture.uxfs(&["mount", "host/a.img", "host"]));
     names_holder(fixture.uxfs(&["check", "host/a.img"]));
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
 }
 
 #[test]

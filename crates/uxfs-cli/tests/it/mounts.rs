@@ -49,7 +49,7 @@ fn files_written_on_a_mount_are_in_the_image() {
     assert!(busy.contains("in use"), "{busy}");
     let again = fixture.uxfs(&["mount", "a.img", "mnt"]).bad(1);
     assert!(again.contains("in use"), "{again}");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     assert!(!mounted(&fixture));
     assert_eq!(fixture.uxfs(&["cat", "a.img:/dir/file"]).good(), "content\n");
     fixture.check("a.img");
@@ -94,7 +94,7 @@ fn status_and_sync_work_on_a_running_mount() {
     let watched = fixture.uxfs(&["stats", "mnt", "--watch", "1", "--count", "1"]).good();
     assert_eq!(watched.lines().count(), 2, "{watched}");
     assert!(watched.contains(" requests "), "{watched}");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     assert!(fixture.uxfs(&["status", "mnt"]).code == 3, "it has ended");
     for command in ["sync", "stats"] {
         let said = fixture.uxfs(&[command, "mnt"]).bad(1);
@@ -125,7 +125,7 @@ fn blocks_are_shared_on_a_mount() {
     let said = fixture.uxfs(&["cp", "--reflink=always", "mnt/big", "elsewhere"]).bad(1);
     assert!(said.contains("mount"), "{said}");
     assert!(fixture.uxfs(&["cp", "mnt/big", "mnt/dir/other"]).bad(1).contains("use cp"));
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     fixture.check("a.img");
 }
 
@@ -143,7 +143,7 @@ fn resident_memory_follows_cache_bytes() {
     let most: u64 = most.trim().trim_end_matches(" kB").parse().unwrap();
     // Observed: 38 MiB. The metadata held in memory is counted elsewhere.
     assert!(most < 96 << 10, "{most} KiB were resident");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     assert!(child.wait().unwrap().success());
     fixture.check("a.img");
 }
@@ -174,7 +174,7 @@ fn after_a_kill_the_next_mount_recovers_and_reports_it() {
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.err.contains("server has died") && said.err.contains("recovered"), "{said:?}");
     assert_eq!(fixture.sh("cat mnt/file"), "content\n");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     fixture.check("a.img");
 }
 
@@ -186,7 +186,7 @@ fn mount_8_calls_the_helper() {
     assert_eq!(said, "");
     assert!(fixture.sh("touch mnt/f 2>&1 || echo refused").contains("refused"));
     assert!(fixture.sh("./mount.fuse.uxfs a.img other -f").is_empty(), "-f does nothing");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
 }
 
 #[test]
@@ -262,7 +262,7 @@ fn processors_are_kept_awake_only_with_awake() {
             assert!(!is_held(pid), "held, with {options}");
             begun.elapsed() > Duration::from_millis(500)
         });
-        fixture.uxfs(&["umount", "mnt"]).good();
+        fixture.unmount("mnt");
         assert!(server.wait().unwrap().success());
     }
     if !may {
@@ -279,7 +279,7 @@ fn processors_are_kept_awake_only_with_awake() {
         assert!(asked.elapsed() < LIMIT, "held without requests");
         std::thread::sleep(Duration::from_millis(5));
     }
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     assert!(server.wait().unwrap().success());
 }
 

@@ -124,7 +124,7 @@ fn sqlite_survives(journal: &str, synchronous: &str) {
         let running = Running::new(&fixture);
         let judged = judge_rows(&fixture, &log, end);
         // It goes on with what is left.
-        fixture.uxfs(&["umount", "mnt"]).good();
+        fixture.unmount("mnt");
         drop(running);
         match judged {
             Ok(age) => oldest = oldest.max(age),
@@ -231,7 +231,7 @@ fn a_git_repository_survives_killed_servers() {
         );
         fixture.uxfs(&["sync", "mnt"]).good();
         std::fs::write(fixture.path("made"), made_of(&commits)).unwrap();
-        fixture.uxfs(&["umount", "mnt"]).good();
+        fixture.unmount("mnt");
         drop(running);
     }
     fixture.check("a.img");

@@ -46,7 +46,7 @@ fn a_mount_becomes_read_only_and_writable_again() {
     open.read_to_string(&mut text).unwrap();
     assert_eq!(text, "content\nmore\n");
     drop(open);
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     fixture.check("a.img");
 }
 
@@ -56,7 +56,7 @@ fn a_mount_that_began_read_only_becomes_writable() {
     fixture.sh("! touch mnt/file 2>/dev/null");
     fixture.uxfs(&["mount", "-o", "remount,rw", "mnt"]).good();
     fixture.sh("echo content >mnt/file");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     assert_eq!(fixture.uxfs(&["cat", "a.img:/file"]).good(), "content\n");
     fixture.check("a.img");
 }
@@ -77,7 +77,7 @@ fn files_open_for_writing_keep_a_mount_writable() {
     open.rewind().unwrap();
     open.write_all(b"CON").unwrap();
     drop(open);
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     fixture.check("a.img");
 }
 
@@ -105,7 +105,7 @@ fn other_options_change_or_are_refused_by_name() {
     fixture.sh("grep \"$(pwd)/mnt\" /proc/self/mountinfo | grep -q 'noexec,relatime'");
     let said = fixture.uxfs(&["mount", "-o", "remount,ro", "a.img"]).bad(1);
     assert!(said.contains("no volume is mounted here"), "{said}");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     assert_eq!(fixture.uxfs(&["cat", "a.img:/file"]).good(), "before and after");
     fixture.check("a.img");
 }
@@ -164,5 +164,5 @@ fn mount_8_makes_mounts_with_suid_and_dev_for_root() {
     }
     fixture.uxfs(&["mount", "a.img", "mnt"]).good();
     fixture.sh("grep \"$(pwd)/mnt\" /proc/self/mountinfo | grep -q 'rw,nosuid,nodev,relatime'");
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use uxfs_fuse::{Options, mount, mounts};
 
-use crate::rig::{Image, Ours, Volume, run};
+use crate::rig::{Image, Ours, Volume, run, unmount};
 
 #[test]
 fn the_list_of_mounts_contains_a_mount() {
@@ -30,7 +30,7 @@ fn a_volume_is_mounted_once_and_can_be_bind_mounted() {
     std::fs::create_dir(&elsewhere).unwrap();
     run("mount", &["--bind".as_ref(), dir.as_os_str(), elsewhere.as_os_str()]);
     let seen = std::fs::read(elsewhere.join("f"));
-    run("umount", &[elsewhere.as_os_str()]);
+    unmount(&elsewhere);
     assert_eq!(seen.unwrap(), b"content");
     volume.end();
 }

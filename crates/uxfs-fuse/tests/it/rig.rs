@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use uxfs::Fs;
 use uxfs::disk::{FileDev, OpenMode};
@@ -199,7 +200,7 @@ impl Volume for Theirs {
     }
 
     fn end(mut self: Box<Self>) {
-        run("umount", &[self.image.mount_point().as_os_str()]);
+        unmount(&self.image.mount_point());
         self.mounted = false;
         self.image.judge();
     }
@@ -210,6 +211,24 @@ impl Drop for Theirs {
         if self.mounted {
             let _ = Command::new("umount").arg("-l").arg(self.image.mount_point()).status();
         }
+    }
+}
+
+/// A mount that is busy for this long is in use by the test itself.
+const BUSY_LIMIT: Duration = Duration::from_secs(60);
+
+/// Unmounts a mount of the kernel's, and tries again while it is busy: a file that a test has open is
+/// inherited for a moment by programs that other tests start.
+pub(crate) fn unmount(dir: &Path) {
+    let since = Instant::now();
+    loop {
+        let output = Command::new("umount").arg(dir).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if output.status.success() {
+            return;
+        }
+        assert!(said.contains("busy") && since.elapsed() < BUSY_LIMIT, "{said}");
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
