@@ -6,6 +6,8 @@
 //! 3. Blocks shared with other files are never overwritten ([`crate::cow`]).
 //! 4. An operation that changes content holds the file's iolock ([`crate::iolock`]) from start to end.
 
+use smallvec::SmallVec;
+use uxfs_disk::BlockDev;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::inode::{Flags, Fork};
 use uxfs_format::{Extent, FileBlock, Ino};
@@ -20,6 +22,8 @@ use crate::inode::InodeState;
 use crate::limits::{EXTENTS_A_STEP, TREE_BLOCKS};
 use crate::tx::{InodeSlot, Tx};
 
+/// Most segments whose reading is announced to the device at a time.
+const SEGMENTS_AHEAD: usize = 128;
 /// Maximum length of a file in bytes: the largest signed offset.
 pub(crate) const SIZE_MAX: u64 = i64::MAX as u64;
 /// Most bytes written in one transaction.
@@ -72,24 +76,36 @@ impl Fs {
         })
     }
 
-    /// Reads bytes of a file from the device.
+    /// Reads bytes of a file from the device. Where they lie in several places, the device can begin with
+    /// all of these before the first one is waited for.
     pub(crate) fn read_mapped(
         &self,
         inode: &InodeState,
         offset: u64,
         buf: &mut [u8],
     ) -> Result<()> {
-        let end = offset + buf.len() as u64;
-        let mut done = 0;
-        while done < buf.len() {
-            let segment = self.segment(inode, offset + done as u64, end)?;
-            let part = &mut buf[done..done + segment.len as usize];
-            match segment.device {
-                Some(at) if segment.realtime => self.read_realtime(at, part)?,
-                Some(at) => self.read_device(at, part)?,
-                None => part.fill(0),
+        let (mut at, end) = (offset, offset + buf.len() as u64);
+        while at < end {
+            let mut segments = SmallVec::<[Segment; 8]>::new();
+            while at < end && segments.len() < SEGMENTS_AHEAD {
+                let segment = self.segment(inode, at, end)?;
+                at += segment.len;
+                segments.push(segment);
             }
-            done += part.len();
+            for segment in segments.iter().skip(1) {
+                if let Some(device) = segment.device {
+                    self.device_of(segment).will_read(device, segment.len);
+                }
+            }
+            for segment in segments {
+                let from = (segment.offset - offset) as usize;
+                let part = &mut buf[from..from + segment.len as usize];
+                match segment.device {
+                    Some(device) if segment.realtime => self.read_realtime(device, part)?,
+                    Some(device) => self.read_device(device, part)?,
+                    None => part.fill(0),
+                }
+            }
         }
         Ok(())
     }

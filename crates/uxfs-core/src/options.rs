@@ -138,7 +138,7 @@ impl OpenOptions {
         self.writeback = Some(WritebackOptions {
             dirty_expire_centisecs: centisecs - tick,
             dirty_writeback_centisecs: tick,
-            ..self.writeback.unwrap_or_default()
+            ..self.writeback.unwrap_or_default().for_epochs()
         });
         self.journal.pipeline.epochs = true;
         self.journal.pipeline.age_max = age;

@@ -21,7 +21,7 @@
 //! impl BlockDev for Counted {
 //!     forward!(self => self.0; len, read_at, flush, read_only, sector_size);
 //!     emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-//!     without!(has_fua, discard, allocate, check_present, warning, as_file);
+//!     without!(has_fua, discard, will_read, allocate, check_present, warning, as_file);
 //!
 //!     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
 //!         self.1.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
@@ -90,6 +90,11 @@ macro_rules! forward {
     (@discard $this:ident, $below:expr) => {
         fn discard(&$this, offset: u64, len: u64) {
             $crate::BlockDev::discard(&$below, offset, len);
+        }
+    };
+    (@will_read $this:ident, $below:expr) => {
+        fn will_read(&$this, offset: u64, len: u64) {
+            $crate::BlockDev::will_read(&$below, offset, len);
         }
     };
     (@zero $this:ident, $below:expr) => {
@@ -166,6 +171,9 @@ macro_rules! without {
     };
     (@discard) => {
         fn discard(&self, _offset: u64, _len: u64) {}
+    };
+    (@will_read) => {
+        fn will_read(&self, _offset: u64, _len: u64) {}
     };
     (@allocate) => {
         fn allocate(&self, _offset: u64, _len: u64) -> ::std::io::Result<()> { Ok(()) }

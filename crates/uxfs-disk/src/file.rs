@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -163,6 +164,12 @@ impl BlockDev for FileDev {
         self.presence.check(&self.file)?;
         self.holes.iter().for_each(Holes::flushed);
         Ok(())
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        if let Some(len) = NonZeroU64::new(len) {
+            uxfs_host::will_need(&self.file, offset, len);
+        }
     }
 
     fn discard(&self, offset: u64, len: u64) {

@@ -115,6 +115,10 @@ pub trait BlockDev: Send + Sync {
     /// use [`BlockDev::zero`] to get zeroes. A hint: the device may ignore it.
     fn discard(&self, offset: u64, len: u64);
 
+    /// Tells the device that a range is read soon, so that it can begin now. A hint: the device may
+    /// ignore it.
+    fn will_read(&self, offset: u64, len: u64);
+
     /// Makes a range read as zeroes; avoids writing them if the device can.
     ///
     /// # Errors
@@ -151,6 +155,6 @@ pub trait BlockDev: Send + Sync {
 /// A shared device, so that a device that wraps another one can own or share it.
 impl<D: BlockDev + ?Sized> BlockDev for Arc<D> {
     forward!(self => **self; len, read_at, write_at, write_vectored_at, write_bulk_at, has_fua,
-        write_fua_at, flush, discard, zero, allocate, check_present, warning, read_only,
+        write_fua_at, flush, discard, will_read, zero, allocate, check_present, warning, read_only,
         sector_size, as_file);
 }

@@ -97,7 +97,16 @@ fn for_pages(
 
 impl BlockDev for MemDev {
     crate::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    crate::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+    crate::without!(
+        has_fua,
+        discard,
+        allocate,
+        check_present,
+        warning,
+        sector_size,
+        will_read,
+        as_file
+    );
 
     fn len(&self) -> u64 {
         self.len

@@ -117,7 +117,7 @@ impl Overlay {
 const RUN_MAX: usize = 1 << 20;
 
 impl BlockDev for Overlay {
-    crate::forward!(self => *self.below; len, check_present, warning, sector_size);
+    crate::forward!(self => *self.below; len, will_read, check_present, warning, sector_size);
     crate::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
     crate::without!(has_fua, discard, allocate, as_file);
 

@@ -86,6 +86,8 @@ pub struct Options {
     /// How much data stays in memory before it is written; `None` if it is written at once
     /// (`dirty_bytes=0`).
     pub writeback: Option<WritebackOptions>,
+    /// Was `dirty_bytes` given? Its default depends on the mode.
+    dirty_bytes_given: bool,
     /// The mount has the type `fuseblk`, which receives `sync(2)` and `syncfs(2)`; for root.
     pub fuseblk: bool,
     /// Idle processors do not halt while there are many requests, which are then answered sooner
@@ -117,6 +119,7 @@ impl Default for Options {
             autodefrag: None,
             journal: journal(),
             writeback: Some(writeback()),
+            dirty_bytes_given: false,
             fuseblk: false,
             awake: false,
             threads: None,
@@ -132,6 +135,10 @@ fn journal() -> JournalOptions {
     journal.pipeline.age_max = COMMIT;
     journal
 }
+
+/// `dirty_bytes` in ordered mode, where fsync writes nothing, and where blocks stay together that are written
+/// together.
+const ORDERED_DIRTY_BYTES: u64 = 256 << 20;
 
 fn writeback() -> WritebackOptions {
     WritebackOptions {
@@ -225,6 +232,9 @@ impl Options {
             return Err("option 'norecovery' goes with 'ro' only".into());
         }
         if let Some(writeback) = &mut options.writeback {
+            if options.mode.is_ordered() && !options.dirty_bytes_given {
+                writeback.dirty_bytes = ORDERED_DIRTY_BYTES;
+            }
             // A writer waits only above the limit of background write-back.
             let most = writeback.dirty_bytes / 2;
             writeback.dirty_background_bytes = writeback.dirty_background_bytes.min(most);
@@ -356,6 +366,7 @@ impl Options {
     /// The limits of dirty data, by Linux' names.
     fn dirty(&mut self, name: &str, value: &str) -> Result<(), String> {
         let number = bytes(name, value)?;
+        self.dirty_bytes_given |= name == "dirty_bytes";
         let centisecs = || {
             u32::try_from(number)
                 .map_err(|_| format!("option '{name}={value}': longer than a year"))
@@ -510,6 +521,15 @@ mod tests {
         assert_eq!((limits.dirty_bytes, limits.dirty_background_bytes), (8 << 20, 4 << 20));
         let open = parsed.open_options();
         assert_eq!(open.journal.pipeline.age_max, Duration::from_secs(5));
+        for (text, most) in [
+            ("", 64 << 20),
+            ("sync=ordered", 256 << 20),
+            ("sync=ordered,dirty_writeback_centisecs=100", 256 << 20),
+            ("dirty_bytes=64m,sync=ordered", 64 << 20),
+        ] {
+            let parsed = Options::parse(text).unwrap();
+            assert_eq!(parsed.writeback.unwrap().dirty_bytes, most, "{text}");
+        }
         assert_eq!(Options::parse("dirty_bytes=0").unwrap().open_options().writeback, None);
         assert!(Options::parse("ro").unwrap().open_options().read_only);
     }

@@ -84,7 +84,7 @@ use crate::session::{Failure, Result, Session};
 /// /dev/cpu_dma_latency, which root has; the mount fails without it. Off by default (noawake). `uxfs status`
 /// shows it.
 ///
-/// Memory: at most dirty_bytes (64m; 0 writes at once) of written data waits in memory. Metadata is cached
+/// Memory: at most dirty_bytes (64m, with sync=ordered 256m; 0 writes at once) of written data waits in memory. Metadata is cached
 /// in cache_bytes (64m). Under heavy change, up to five times cache_bytes of metadata may wait to be
 /// written in place; writeback in the background begins at half of that. Data that could not be written
 /// stays in memory and is written again later; fsync fails until that succeeds. With strict_open each

@@ -384,6 +384,9 @@ impl Fs {
                         // No checkpoint is cut before the new blocks hold the data.
                         let most = (EXTENTS_A_STEP - made, goal);
                         let moved = self.place_moved(tx, slot, batch, &part[done..], most)?;
+                        if moved.done == 0 {
+                            break;
+                        }
                         made += moved.extents;
                         done += moved.done;
                         continue;

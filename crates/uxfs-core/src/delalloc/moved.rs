@@ -1,8 +1,9 @@
 //! Where overwritten blocks go in ordered mode, which overwrites nothing in place.
 //!
 //! 1. Dirty blocks that follow each other go to one place, also where they lay in several.
-//! 2. With an extent size hint (`extsize`, `cowextsize`) they take along the blocks of their aligned units, as
-//!    far as these are written: clean ones are copied. If space is short, the hint is ignored.
+//! 2. They take along the written blocks of their aligned unit: clean ones are copied. Always with an extent
+//!    size hint (`extsize`, `cowextsize`), which gives the unit; without one, in units of [`UNIT`], if few are
+//!    clean or the unit is in many extents. If space is short, each goes alone.
 //! 3. A block that was placed in this batch is not taken along: its data is not on the device yet.
 //! 4. The new place begins behind the block before it, if that is free: a block that moved away comes back
 //!    when its old place is free again.
@@ -20,7 +21,15 @@ use crate::cow::AllocUnit;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::inode::InodeState;
+use crate::limits::EXTENTS_A_STEP;
 use crate::tx::{InodeSlot, Tx};
+
+/// Bytes of a unit of a file without a hint: as much as the kernel's default for copies on write.
+const UNIT: u64 = 128 << 10;
+/// Most clean blocks that are copied for each dirty one, while the unit is in few extents.
+const CLEAN_FOR_EACH: u64 = 3;
+/// So many extents are many. Each overwrite adds at most two, so every third one copies a unit.
+const MANY: usize = 4;
 
 /// Written extents that follow each other in a file.
 type Chain = SmallVec<[Extent; 8]>;
@@ -35,7 +44,8 @@ pub(super) struct Moved {
 
 impl Fs {
     /// Places the first dirty blocks of `part`, the first of which is mapped and written, elsewhere. They lie
-    /// in at most `most` extents.
+    /// in at most `most` extents; if a unit lies in more, none is placed unless `most` is
+    /// [`EXTENTS_A_STEP`].
     pub(super) fn place_moved(
         &self,
         tx: &mut Tx<'_>,
@@ -46,7 +56,8 @@ impl Fs {
     ) -> Result<Moved> {
         let block = FileBlock(part[0].0);
         let end = block.plus(run_len(part, true));
-        let unit = AllocUnit::of(&self.geo, &tx.inode(slot).core).cow;
+        let hint = AllocUnit::of(&self.geo, &tx.inode(slot).core).cow;
+        let unit = if hint > 1 { hint } else { UNIT >> self.geo.block_log };
         let placed = batch.placed_to();
         let mut old = Chain::new();
         if unit > 1 {
@@ -55,7 +66,15 @@ impl Fs {
             old = self.written_around(tx.inode(slot), block, low..high)?;
             let blocks: u64 = old.iter().map(|extent| extent.len).sum();
             let more = blocks.saturating_sub(end.0 - block.0);
-            if old.len() as u64 > most || tx.reserve_more(more).is_err() {
+            let pays = hint > 1 || old.len() >= MANY || {
+                let dirty =
+                    part.partition_point(|(block, ..)| *block < FileRange::of(&old).end.0) as u64;
+                blocks.saturating_sub(dirty) <= dirty * CLEAN_FOR_EACH
+            };
+            if pays && most < old.len() as u64 && most < EXTENTS_A_STEP {
+                return Ok(Moved { done: 0, extents: 0 });
+            }
+            if !pays || old.len() as u64 > most || tx.reserve_more(more).is_err() {
                 old.clear();
             }
         }

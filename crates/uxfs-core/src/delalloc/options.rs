@@ -6,7 +6,8 @@ pub struct WritebackOptions {
     /// Maximum bytes of data in memory that are not on the device. A writer that would exceed it
     /// first writes data back.
     pub dirty_bytes: u64,
-    /// Above this number of dirty bytes, [`crate::Fs::writeback_tick`] writes back the oldest data.
+    /// Above this number of dirty bytes, [`crate::Fs::writeback_tick`] writes back the oldest data. In
+    /// ordered mode ([`crate::SyncMode`]) it is half of `dirty_bytes`, and all data is written then.
     pub dirty_background_bytes: u64,
     /// A tick writes back data that has been dirty for this long, in hundredths of a second.
     pub dirty_expire_centisecs: u32,
@@ -19,6 +20,12 @@ impl WritebackOptions {
     /// wait.
     pub(super) fn background(&self) -> u64 {
         self.dirty_background_bytes.min(self.dirty_bytes / 2)
+    }
+
+    /// The limits of ordered mode, where write-back before the epoch moves what it writes: it starts as late
+    /// as it can, and then writes everything, because blocks that are written together stay together.
+    pub(crate) fn for_epochs(self) -> Self {
+        Self { dirty_background_bytes: self.dirty_bytes / 2, ..self }
     }
 }
 

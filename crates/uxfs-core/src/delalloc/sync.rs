@@ -161,6 +161,7 @@ impl Fs {
         let mut done = self.write_back(dirty, &old, How::OTHERS, u64::MAX);
         let used = dirty.memory.used();
         let over = used.saturating_sub(dirty.options.dirty_background_bytes).min(due.bytes);
+        let over = if self.ordered && over > 0 { used } else { over };
         if over > 0 {
             let files = dirty.oldest(u64::MAX, FILES);
             done = done.and(self.write_back(dirty, &files, How::OTHERS, over));
@@ -172,7 +173,7 @@ impl Fs {
     }
 
     /// Writes back the oldest data if more than `dirty_background_bytes` are dirty, down to half of
-    /// that. [`Fs::writeback_tick`] does so too; a thread of its own does it earlier, so that
+    /// that, in ordered mode all of it. [`Fs::writeback_tick`] does so too; a thread of its own does it earlier, so that
     /// writers do not fill the memory and write back themselves.
     ///
     /// # Errors
@@ -182,7 +183,7 @@ impl Fs {
             return Ok(());
         };
         self.check_running()?;
-        let enough = dirty.options.background() / 2;
+        let enough = if self.ordered { 0 } else { dirty.options.background() / 2 };
         let files = dirty.oldest(u64::MAX, FILES);
         let over = dirty.memory.used().saturating_sub(enough);
         match self.write_back(dirty, &files, How::OTHERS, over) {

@@ -152,7 +152,7 @@ impl Fs {
             {
                 return Ok(reservation);
             }
-            let least = dirty.options.background();
+            let least = if self.ordered { 0 } else { dirty.options.background() };
             let most = dirty.memory.used().saturating_sub(least).max(bytes);
             let files = dirty.oldest(u64::MAX, FILES);
             let done = self.write_back(dirty, &files, How::OTHERS, most);

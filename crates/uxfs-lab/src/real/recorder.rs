@@ -57,7 +57,7 @@ impl Recorder {
 }
 
 impl BlockDev for Recorder {
-    uxfs::disk::without!(has_fua, discard, allocate, check_present, warning, as_file);
+    uxfs::disk::without!(has_fua, discard, allocate, check_present, warning, will_read, as_file);
 
     fn len(&self) -> u64 {
         self.below.len()

@@ -88,7 +88,15 @@ impl SimDev {
 
 impl BlockDev for SimDev {
     uxfs::disk::emulate!(write_bulk_at);
-    uxfs::disk::without!(discard, allocate, check_present, warning, sector_size, as_file);
+    uxfs::disk::without!(
+        discard,
+        allocate,
+        check_present,
+        warning,
+        sector_size,
+        will_read,
+        as_file
+    );
 
     fn len(&self) -> u64 {
         self.store.len()

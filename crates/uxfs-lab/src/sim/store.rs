@@ -263,7 +263,16 @@ impl StoreDev {
 
 impl BlockDev for StoreDev {
     uxfs::disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at);
-    uxfs::disk::without!(has_fua, discard, allocate, check_present, warning, sector_size, as_file);
+    uxfs::disk::without!(
+        has_fua,
+        discard,
+        allocate,
+        check_present,
+        warning,
+        sector_size,
+        will_read,
+        as_file
+    );
 
     fn len(&self) -> u64 {
         self.0.read().len
