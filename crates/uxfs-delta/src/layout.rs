@@ -26,7 +26,6 @@ pub(crate) const EXTENT_LEN: usize = 16;
 pub(crate) const CHUNK_LEN: usize = 40;
 pub(crate) const MANIFEST_HEAD_LEN: usize = 96;
 pub(crate) const BODY_HEAD_LEN: usize = 96;
-pub(crate) const LAYER_LEN: usize = 64;
 
 /// The end of a delta.
 #[derive(Clone, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
@@ -117,6 +116,7 @@ pub(crate) struct RawBody {
 pub(crate) struct RawLayer {
     pub(crate) id: [u8; 32],
     pub(crate) sequence: U64,
+    pub(crate) tag: U64,
     pub(crate) object_len: U64,
     pub(crate) table_at: U64,
     pub(crate) blocks: U64,
@@ -127,7 +127,7 @@ const _: () = assert!(size_of::<RawExtent>() == EXTENT_LEN);
 const _: () = assert!(size_of::<RawChunk>() == CHUNK_LEN);
 const _: () = assert!(size_of::<RawManifest>() == MANIFEST_HEAD_LEN);
 const _: () = assert!(size_of::<RawBody>() == BODY_HEAD_LEN);
-const _: () = assert!(size_of::<RawLayer>() == LAYER_LEN);
+const _: () = assert!(size_of::<RawLayer>() == 72);
 
 /// The bytes that precede the chunks.
 pub(crate) fn preamble() -> [u8; PREAMBLE_LEN] {

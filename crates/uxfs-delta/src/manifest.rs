@@ -22,6 +22,8 @@ pub struct Layer {
     pub id: Hash,
     /// The number of the manifest for which it was made.
     pub sequence: u64,
+    /// Tells its object from others that were made for the same number.
+    pub tag: u64,
     /// Bytes of the object.
     pub object_len: u64,
     /// Where its table begins.
@@ -30,11 +32,13 @@ pub struct Layer {
     pub blocks: u64,
 }
 
-impl From<&Delta> for Layer {
-    fn from(delta: &Delta) -> Self {
+impl Layer {
+    /// A delta whose object has this tag.
+    pub fn new(delta: &Delta, tag: u64) -> Self {
         Self {
             id: delta.id,
             sequence: delta.head.sequence,
+            tag,
             object_len: delta.object_len,
             table_at: delta.table_at,
             blocks: delta.blocks,
@@ -76,6 +80,11 @@ fn hash(head: &RawManifest, body: &[u8]) -> Hash {
 }
 
 impl Manifest {
+    /// Bytes of the object, without those that a key adds.
+    pub fn object_len(&self) -> u64 {
+        (MANIFEST_HEAD_LEN + BODY_HEAD_LEN + self.layers.len() * size_of::<RawLayer>()) as u64
+    }
+
     /// The bytes of the object, and its hash.
     ///
     /// # Errors
@@ -97,6 +106,7 @@ impl Manifest {
             let raw = RawLayer {
                 id: layer.id.0,
                 sequence: layer.sequence.into(),
+                tag: layer.tag.into(),
                 object_len: layer.object_len.into(),
                 table_at: layer.table_at.into(),
                 blocks: layer.blocks.into(),
@@ -163,6 +173,7 @@ impl Manifest {
         let layer = |raw: &RawLayer| Layer {
             id: Hash(raw.id),
             sequence: raw.sequence.get(),
+            tag: raw.tag.get(),
             object_len: raw.object_len.get(),
             table_at: raw.table_at.get(),
             blocks: raw.blocks.get(),

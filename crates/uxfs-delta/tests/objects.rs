@@ -172,6 +172,7 @@ fn manifests_are_read_as_written_and_nothing_else() {
     let layer = |n: u64| Layer {
         id: Hash::of(&[n as u8]),
         sequence: n,
+        tag: 3 * n,
         object_len: 100 * n,
         table_at: n,
         blocks: 7,

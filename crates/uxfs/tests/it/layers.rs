@@ -21,6 +21,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-format", &[]),
     ("uxfs-delta", &[]),
     ("uxfs-disk", &["uxfs-host"]),
+    ("uxfs-remote", &["uxfs-delta", "uxfs-disk"]),
     ("uxfs-archive", &["uxfs-host"]),
     ("uxfs-selinux", &[]),
     ("uxfs-journal", &["uxfs-disk", "uxfs-format", "uxfs-sync"]),

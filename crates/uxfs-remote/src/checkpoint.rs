@@ -1,0 +1,131 @@
+//! A checkpoint of a volume in a store, opened for reading.
+//!
+//! 1. Each of its deltas has the hash by which the manifest names it, and follows the one below.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use uxfs_delta::{Index, Layer, Manifest, TRAILER_LEN, Trailer};
+
+use crate::fault::{Fault, planted};
+use crate::map::Map;
+use crate::remote::name_of;
+use crate::{Error, Remote, Result, parallel};
+
+/// Requests for tables at once.
+const TABLES: usize = 16;
+
+/// A checkpoint.
+pub struct Checkpoint {
+    remote: Arc<Remote>,
+    manifest: Manifest,
+    indexes: Vec<Index>,
+    map: Map,
+}
+
+fn index_of(remote: &Remote, manifest: &Manifest, layer: &Layer) -> Result<Index> {
+    let name = name_of(layer);
+    let failed = |what| Error::object(&name)(uxfs_delta::Error::Damaged(what));
+    if layer.table_at >= layer.object_len {
+        return Err(failed("the manifest gives it an impossible table"));
+    }
+    let end = remote.read(layer, layer.table_at..layer.object_len)?;
+    let Some(at) = end.len().checked_sub(TRAILER_LEN) else {
+        return Err(failed("it is cut short"));
+    };
+    let (table, trailer) = end.split_at(at);
+    let trailer = Trailer::parse(trailer, layer.object_len).map_err(Error::object(&name))?;
+    if trailer.id() != layer.id {
+        return Err(failed("it is not the one that the manifest names"));
+    }
+    let head = trailer.head();
+    if (head.uuid, head.block_size) != (manifest.uuid, manifest.block_size) {
+        return Err(failed("it belongs to another volume"));
+    }
+    Index::parse(&trailer, table, remote.key()).map_err(Error::object(&name))
+}
+
+impl Checkpoint {
+    /// Opens a checkpoint: reads the tables of its deltas.
+    ///
+    /// # Errors
+    /// Those of the store; what is wrong with a delta.
+    pub fn open(remote: Arc<Remote>, manifest: Manifest) -> Result<Self> {
+        if !manifest.block_size.is_power_of_two() || !(512..=65536).contains(&manifest.block_size) {
+            let name = format!("manifest {}", manifest.number);
+            return Err(Error::object(&name)(uxfs_delta::Error::Damaged("its size of a block")));
+        }
+        let opened = Mutex::new(vec![None; manifest.layers.len()]);
+        parallel::for_each(TABLES, &manifest.layers, |number, layer| {
+            let index = index_of(&remote, &manifest, layer)?;
+            opened.lock()[number] = Some(index);
+            Ok::<(), Error>(())
+        })?;
+        let indexes: Vec<Index> = opened.into_inner().into_iter().flatten().collect();
+        let mut below: Option<&Index> = None;
+        for (index, layer) in indexes.iter().zip(&manifest.layers) {
+            let follows = index.trailer().follows(below.map(Index::trailer));
+            if !follows && !planted(Fault::ParentIgnored) {
+                let what = uxfs_delta::Error::Damaged("it does not follow the delta below it");
+                return Err(Error::object(&name_of(layer))(what));
+            }
+            below = Some(index);
+        }
+        let mut map = Map::new(u64::from(manifest.block_size));
+        for (layer, index) in indexes.iter().enumerate() {
+            map.lay(layer, index.extents());
+        }
+        Ok(Self { remote, manifest, indexes, map })
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    pub(crate) fn map(&self) -> &Map {
+        &self.map
+    }
+
+    pub(crate) fn indexes(&self) -> &[Index] {
+        &self.indexes
+    }
+
+    pub(crate) fn block(&self) -> u64 {
+        u64::from(self.manifest.block_size)
+    }
+
+    /// Where consecutive chunks are in the object of a layer.
+    pub(crate) fn stored(&self, layer: usize, chunks: &Range<usize>) -> Result<Range<u64>> {
+        let index = &self.indexes[layer];
+        let at = |chunk| index.chunk_at(chunk).map_err(Error::object(&self.name(layer)));
+        Ok(at(chunks.start)?.start as u64..at(chunks.end - 1)?.end as u64)
+    }
+
+    /// The bytes of consecutive chunks of a layer as they are stored.
+    pub(crate) fn fetch(&self, layer: usize, chunks: &Range<usize>) -> Result<Vec<bytes::Bytes>> {
+        let range = self.stored(layer, chunks)?;
+        let from = range.start;
+        let bytes = self.remote.read(&self.manifest.layers[layer], range.clone())?;
+        if bytes.len() as u64 != range.end - range.start {
+            let what = uxfs_delta::Error::Damaged("it is cut short");
+            return Err(Error::object(&self.name(layer))(what));
+        }
+        let part = |chunk| {
+            let at = self.stored(layer, &(chunk..chunk + 1))?;
+            Ok(bytes.slice((at.start - from) as usize..(at.end - from) as usize))
+        };
+        chunks.clone().map(part).collect()
+    }
+
+    /// The content of a chunk, verified.
+    pub(crate) fn open_chunk(&self, layer: usize, chunk: usize, stored: &[u8]) -> Result<Vec<u8>> {
+        let opened = self.indexes[layer].open(chunk, stored, self.remote.key());
+        opened.map_err(Error::object(&self.name(layer)))
+    }
+
+    pub(crate) fn name(&self, layer: usize) -> String {
+        name_of(&self.manifest.layers[layer])
+    }
+}

@@ -1,0 +1,159 @@
+//! Stores of the crate `object_store`: S3, GCS, Azure, directories, memory.
+//!
+//! 1. The runtime is here, once in a process. Callers block.
+//! 2. A directory's objects are on stable storage when a put returns.
+
+use std::io;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use futures_util::TryStreamExt;
+use object_store::local::LocalFileSystem;
+use object_store::path::Path;
+use object_store::prefix::PrefixStore;
+use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
+use tokio::runtime::Runtime;
+use url::Url;
+
+use crate::{Entry, Error, Result, Store};
+
+/// Parts of an object on their way at once.
+const PARTS: usize = 4;
+
+/// A store of `object_store`.
+pub struct Cloud {
+    store: Arc<dyn ObjectStore>,
+}
+
+fn runtime() -> io::Result<&'static Runtime> {
+    static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
+    let made = RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("uxfs-store")
+            .enable_all()
+            .build()
+    });
+    made.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))
+}
+
+fn io_error(error: object_store::Error) -> io::Error {
+    use object_store::Error as E;
+    let kind = match &error {
+        E::NotFound { .. } => io::ErrorKind::NotFound,
+        E::PermissionDenied { .. } | E::Unauthenticated { .. } => io::ErrorKind::PermissionDenied,
+        E::NotSupported { .. } | E::NotImplemented { .. } => io::ErrorKind::Unsupported,
+        E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => io::ErrorKind::InvalidInput,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error.to_string())
+}
+
+impl Cloud {
+    /// A store, for tests and for callers that make one themselves.
+    pub fn new(store: Arc<dyn ObjectStore>) -> Self {
+        Self { store }
+    }
+
+    /// Opens the store at an address. With `create` a directory is made if it is missing.
+    ///
+    /// # Errors
+    /// If the address names no store of this build, or the store cannot be set up.
+    pub fn open(url: &Url, create: bool) -> Result<Self> {
+        let failed = |error: object_store::Error| Error::store(url.as_str())(io_error(error));
+        if url.scheme() == "file" {
+            let dir = url.to_file_path();
+            let dir =
+                dir.map_err(|()| Error::Invalid(format!("{url}: no path of this machine")))?;
+            if create {
+                std::fs::create_dir_all(&dir).map_err(Error::store(url.as_str()))?;
+            }
+            let store = LocalFileSystem::new_with_prefix(&dir).map_err(failed)?;
+            return Ok(Self::new(Arc::new(store.with_fsync(true))));
+        }
+        let (store, prefix) =
+            object_store::parse_url_opts(url, std::env::vars()).map_err(failed)?;
+        Ok(Self::new(Arc::new(PrefixStore::new(store, prefix))))
+    }
+
+    fn wait<T>(&self, work: impl Future<Output = object_store::Result<T>>) -> io::Result<T> {
+        runtime()?.block_on(work).map_err(io_error)
+    }
+}
+
+impl Store for Cloud {
+    fn put_new(&self, name: &str, bytes: Bytes) -> io::Result<bool> {
+        let (name, payload) = (Path::from(name), PutPayload::from_bytes(bytes));
+        let put = self.store.put_opts(&name, payload, PutMode::Create.into());
+        match runtime()?.block_on(put) {
+            Ok(_) => Ok(true),
+            Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
+            Err(error) => Err(io_error(error)),
+        }
+    }
+
+    fn put_parts(
+        &self,
+        name: &str,
+        next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
+    ) -> io::Result<()> {
+        let runtime = runtime()?;
+        let name = Path::from(name);
+        let mut upload = self.wait(self.store.put_multipart(&name))?;
+        let mut send = || -> io::Result<()> {
+            let mut under_way = std::collections::VecDeque::new();
+            let joined = |task: tokio::task::JoinHandle<object_store::Result<()>>| {
+                runtime.block_on(task).map_err(io::Error::other)?.map_err(io_error)
+            };
+            while let Some(part) = next()? {
+                if under_way.len() == PARTS
+                    && let Some(task) = under_way.pop_front()
+                {
+                    joined(task)?;
+                }
+                under_way.push_back(runtime.spawn(upload.put_part(PutPayload::from_bytes(part))));
+            }
+            under_way.into_iter().try_for_each(joined)
+        };
+        match send() {
+            Ok(()) => self.wait(upload.complete()).map(drop),
+            Err(error) => {
+                // The first error is reported; the store drops parts that nothing completes.
+                let _ = self.wait(upload.abort());
+                Err(error)
+            }
+        }
+    }
+
+    fn get(&self, name: &str, most: u64) -> io::Result<Bytes> {
+        let name = Path::from(name);
+        self.wait(async {
+            let found = self.store.get(&name).await?;
+            if found.meta.size > most {
+                return Ok(None);
+            }
+            found.bytes().await.map(Some)
+        })?
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the object is far too long"))
+    }
+
+    fn get_range(&self, name: &str, range: Range<u64>) -> io::Result<Bytes> {
+        self.wait(self.store.get_range(&Path::from(name), range))
+    }
+
+    fn list(&self, prefix: &str) -> io::Result<Vec<Entry>> {
+        let prefix = Path::from(prefix);
+        let found = self.store.list(Some(&prefix));
+        let entries =
+            found.map_ok(|meta| Entry { name: meta.location.to_string(), len: meta.size });
+        self.wait(entries.try_collect())
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        match self.wait(self.store.delete(&Path::from(name))) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What can go wrong between a volume and its store.
+
+use std::io;
+
+/// Result with this crate's error.
+pub type Result<T> = core::result::Result<T, Error>;
+
+/// Why a store cannot be used, or does not have what is asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The store did not do what was asked.
+    #[error("{what}: {source}")]
+    Store {
+        /// What was tried, and with which object.
+        what: String,
+        /// The store's answer.
+        source: io::Error,
+    },
+    /// An object is not what it should be.
+    #[error("object {name} {source}")]
+    Object {
+        /// Its name in the store.
+        name: String,
+        /// What is wrong.
+        source: uxfs_delta::Error,
+    },
+    /// A manifest names an object that the store does not have.
+    #[error(
+        "object {0} is missing, and a manifest names it: the store lost it, or it was removed by hand; \
+         restore an earlier checkpoint"
+    )]
+    Missing(String),
+    /// The store has no checkpoint.
+    #[error("there is no volume: no checkpoint was shipped here")]
+    NoVolume,
+    /// There is no such checkpoint.
+    #[error("there is no checkpoint {0}: `uxfs restore --list` shows those that there are")]
+    NoCheckpoint(String),
+    /// The store holds another volume.
+    #[error("the store holds another volume ({0}): give each volume a prefix of its own")]
+    OtherVolume(&'static str),
+    /// Another writer ships to the same place.
+    #[error(
+        "another writer shipped checkpoint {number} here (epoch {epoch}): this one stops; see that only \
+         one ships, then start it again"
+    )]
+    Fenced {
+        /// The number that both wanted.
+        number: u64,
+        /// The other writer's epoch.
+        epoch: u64,
+    },
+    /// The last checkpoint was compacted meanwhile; the next try goes on from that.
+    #[error("the last checkpoint was compacted meanwhile")]
+    Overtaken,
+    /// The image that is shipped or restored.
+    #[error("the image: {0}")]
+    Image(io::Error),
+    /// A delta or a key cannot be made.
+    #[error(transparent)]
+    Delta(#[from] uxfs_delta::Error),
+    /// An address or an option.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+impl Error {
+    pub(crate) fn store(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Store { what: what.into(), source }
+    }
+
+    pub(crate) fn object(name: &str) -> impl FnOnce(uxfs_delta::Error) -> Self {
+        move |source| Self::Object { name: name.to_owned(), source }
+    }
+
+    /// Does it stay wrong however often it is tried again?
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Store { source, .. } => !crate::patience::may_pass(source),
+            Self::Image(_) | Self::Overtaken => false,
+            _ => true,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        let kind = match &error {
+            Error::Store { source, .. } | Error::Image(source) => source.kind(),
+            Error::NoVolume | Error::NoCheckpoint(_) | Error::Missing(_) => io::ErrorKind::NotFound,
+            Error::Invalid(_) => io::ErrorKind::InvalidInput,
+            Error::Object { .. } => io::ErrorKind::InvalidData,
+            _ => io::ErrorKind::Other,
+        };
+        Self::new(kind, error.to_string())
+    }
+}

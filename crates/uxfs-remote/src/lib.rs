@@ -1,0 +1,60 @@
+//! Volumes on object storage: an image's checkpoints shipped to a store, restored from it, and read where
+//! they are.
+//!
+//! A store holds the deltas of one volume (`uxfs-delta`), under `deltas/`, and a manifest for each
+//! checkpoint, under `manifests/`. `docs/REMOTE.md` says what is guaranteed, and what it costs.
+//!
+//! 1. A delta is in the store before the first manifest that names it. A manifest is in the store before
+//!    anything older than it is removed.
+//! 2. Manifests are numbered without gaps, and each is put only if there is none of its number. So two
+//!    writers cannot both go on, and the order of checkpoints is that of their numbers.
+//! 3. The image of a checkpoint is one that a power cut could have left: the device's content at a moment
+//!    when no write was under way.
+//! 4. No byte from a store is used before its hash was compared.
+//! 5. Calls block. The asynchronous runtime is in [`cloud`] and seen by no caller.
+//!
+//! From the bottom up: `store` and `cloud` (objects by name), `patience` (trying again), `remote` (the
+//! manifests of a volume), `map` and `checkpoint` (which delta holds each block), `restore`, `remote_dev`
+//! and `cache` (reading), `tracker` (what changed), `publisher` (a checkpoint put), `compare`, `shipper`
+//! (a device that ships), `prune` and `compact` (what becomes of old checkpoints).
+
+#![warn(missing_docs)]
+
+mod address;
+mod cache;
+mod checkpoint;
+pub mod cloud;
+mod compact;
+mod compare;
+mod error;
+#[doc(hidden)]
+pub mod fault;
+mod map;
+mod offline;
+mod parallel;
+mod patience;
+mod prune;
+mod publisher;
+mod remote;
+mod remote_dev;
+mod restore;
+mod shipper;
+mod store;
+mod tracker;
+
+pub use address::{Address, At};
+pub use bytes::Bytes;
+pub use cache::CacheOptions;
+pub use checkpoint::Checkpoint;
+pub use compact::{Compacted, compact};
+pub use error::{Error, Result};
+pub use offline::ship;
+pub use patience::Patience;
+pub use prune::{Pruned, Retention, prune};
+pub use publisher::Published;
+pub use remote::Remote;
+pub use remote_dev::RemoteDev;
+pub use restore::{Restored, restore};
+pub use shipper::{ShipMode, ShipOptions, ShipStatus, Shipper};
+pub use store::{Entry, Store};
+pub use uxfs_delta::{Key, Manifest};

@@ -1,0 +1,103 @@
+//! Checkpoints that are kept, and the removal of the others.
+//!
+//! 1. The last checkpoint is always kept.
+//! 2. Manifests are removed first, then the deltas that none of the remaining names. What a crash leaves
+//!    between is removed the next time.
+//! 3. A delta is removed only if its number is not above that of the last manifest: a writer that is about
+//!    to name a delta gives it the next number.
+
+use std::collections::HashSet;
+
+use crate::fault::{Fault, planted};
+use crate::parallel;
+use crate::remote::{name_of, sequence_of};
+use crate::{Entry, Error, Remote, Result};
+
+/// Requests at once.
+const REQUESTS: usize = 16;
+
+/// Which checkpoints are kept. One that either rule keeps stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Retention {
+    /// So many of the last ones.
+    pub last: Option<u64>,
+    /// Those made at this moment or later, and the last one before it: milliseconds since 1970.
+    pub since: Option<u64>,
+}
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// Checkpoints that are left.
+    pub kept: u64,
+    /// Checkpoints that were removed.
+    pub checkpoints: u64,
+    /// Deltas that were removed.
+    pub deltas: u64,
+    /// Bytes of these deltas.
+    pub bytes: u64,
+}
+
+/// Removes checkpoints that `retention` does not keep, and all deltas that no checkpoint names. Without a
+/// rule all checkpoints are kept.
+///
+/// # Errors
+/// Those of the store; what is wrong with a manifest that is kept. Nothing that is kept is then missing.
+pub fn prune(remote: &Remote, retention: Retention) -> Result<Pruned> {
+    let numbers = remote.numbers()?;
+    let Some(newest) = numbers.last().copied() else { return Err(Error::NoVolume) };
+    let from = first_kept(remote, &numbers, retention)?;
+    let (gone, kept) = numbers.split_at(from);
+    parallel::for_each(REQUESTS, gone, |_, number| remote.remove_manifest(*number))?;
+    let named = parking_lot::Mutex::new(HashSet::new());
+    let read = if planted(Fault::NamedRemoved) { &kept[kept.len() - 1..] } else { kept };
+    parallel::for_each(REQUESTS, read, |_, number| {
+        let (manifest, _) = remote.manifest(*number)?;
+        named.lock().extend(manifest.layers.iter().map(name_of));
+        Ok::<(), Error>(())
+    })?;
+    let named = named.into_inner();
+    let is_garbage = |entry: &Entry| {
+        sequence_of(&entry.name).is_some_and(|sequence| sequence <= newest)
+            && !named.contains(&entry.name)
+    };
+    let garbage: Vec<Entry> = remote.deltas()?.into_iter().filter(is_garbage).collect();
+    parallel::for_each(REQUESTS, &garbage, |_, entry| remote.remove_delta(&entry.name))?;
+    Ok(Pruned {
+        kept: kept.len() as u64,
+        checkpoints: gone.len() as u64,
+        deltas: garbage.len() as u64,
+        bytes: garbage.iter().map(|entry| entry.len).sum(),
+    })
+}
+
+/// How many of the numbers, which ascend, are not kept.
+fn first_kept(remote: &Remote, numbers: &[u64], retention: Retention) -> Result<usize> {
+    let all_but_one = numbers.len() - 1;
+    let by_count = retention.last.map(|last| {
+        let last = usize::try_from(last.max(1)).unwrap_or(usize::MAX);
+        numbers.len().saturating_sub(last)
+    });
+    let by_time = match retention.since {
+        None => None,
+        Some(since) => {
+            let (mut from, mut to) = (0, numbers.len());
+            while from < to {
+                let middle = usize::midpoint(from, to);
+                if remote.manifest(numbers[middle])?.0.made_at < since {
+                    from = middle + 1;
+                } else {
+                    to = middle;
+                }
+            }
+            // The state at that moment is that of the last checkpoint before it.
+            Some(from.saturating_sub(1))
+        }
+    };
+    let first = match (by_count, by_time) {
+        (Some(count), Some(time)) => count.min(time),
+        (Some(one), None) | (None, Some(one)) => one,
+        (None, None) => 0,
+    };
+    Ok(first.min(all_but_one))
+}

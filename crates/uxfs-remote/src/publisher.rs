@@ -1,0 +1,360 @@
+//! A writer of a volume in a store: puts one checkpoint after the other.
+//!
+//! 1. Deltas are put first, then the manifest. A checkpoint that fails leaves the last one as it was.
+//! 2. A manifest of another writer under the next number ends this writer for good, unless it has this
+//!    writer's identity: then it is a compaction of the last checkpoint, on which this writer goes on.
+//! 3. When there are many deltas, those that can be merged cheaply are: their blocks are put again, from
+//!    the image, as one delta. Each is merged once in a while only, because a delta is merged with those
+//!    that together are larger than it.
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use uxfs_delta::{Hash, Head, Layer, Manifest, Writer};
+use uxfs_disk::BlockDev;
+
+use crate::checkpoint::Checkpoint;
+use crate::fault::{Fault, planted};
+use crate::remote::{Put, delta_name};
+use crate::tracker::Tracker;
+use crate::{Error, Remote, Result};
+
+/// Bytes of a block of a delta.
+pub(crate) const BLOCK: u32 = 4096;
+/// Bytes that are put at once; a longer object is put in parts of about this size.
+pub(crate) const PART: usize = 8 << 20;
+/// Most bytes of content of one delta.
+const DELTA_MAX: u64 = 32 << 30;
+/// Number of deltas at which some are merged.
+const LAYERS_MAX: usize = 64;
+
+/// A checkpoint that was put.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Published {
+    /// Its number.
+    pub number: u64,
+    /// Bytes of blocks that changed since the one before.
+    pub changed_bytes: u64,
+    /// Bytes of blocks that were put again to merge deltas.
+    pub merged_bytes: u64,
+    /// Bytes of the objects put, the manifest included.
+    pub stored_bytes: u64,
+}
+
+/// A delta of the last checkpoint, with the blocks in it if they are known.
+struct Held {
+    layer: Layer,
+    runs: Vec<(u64, u64)>,
+}
+
+pub(crate) struct Publisher {
+    remote: Arc<Remote>,
+    writer: [u8; 16],
+    epoch: u64,
+    uuid: [u8; 16],
+    image_len: u64,
+    last: Option<(Manifest, Hash)>,
+    held: Vec<Held>,
+    /// Objects whose put was begun, so that each has a name of its own.
+    objects: u64,
+    fenced: Option<(u64, u64)>,
+}
+
+/// A delta being filled from a frozen moment.
+struct Filling<'a> {
+    tracker: &'a Tracker,
+    dev: &'a dyn BlockDev,
+    /// The next block to look for.
+    from: u64,
+    /// Blocks that were read and not added.
+    data: Vec<u8>,
+    at: u64,
+    runs: Vec<(u64, u64)>,
+    without_zeroes: bool,
+    done: bool,
+}
+
+impl Filling<'_> {
+    /// Adds blocks until the writer has `most` bytes ready, is full, or there are no more.
+    fn fill(&mut self, writer: &mut Writer<'_>, most: usize) -> Result<()> {
+        let size = self.tracker.block() as usize;
+        while writer.ready() < most && writer.pushed() < DELTA_MAX {
+            if self.data.is_empty() {
+                let found = self.tracker.next_frozen(self.dev, self.from, &mut self.data);
+                let Some(first) = found.map_err(Error::Image)? else {
+                    self.done = true;
+                    return Ok(());
+                };
+                self.at = first;
+                self.from = first + (self.data.len() / size) as u64;
+            }
+            for block in self.data.chunks(size) {
+                let number = self.at;
+                self.at += 1;
+                if self.without_zeroes && block.iter().all(|byte| *byte == 0) {
+                    continue;
+                }
+                writer.push(number, block)?;
+                match self.runs.last_mut() {
+                    Some((first, count)) if *first + *count == number => *count += 1,
+                    _ => self.runs.push((number, 1)),
+                }
+            }
+            self.data.clear();
+        }
+        Ok(())
+    }
+}
+
+impl Publisher {
+    /// A writer for the volume `uuid` of `image_len` bytes. Returns the last checkpoint too, opened.
+    ///
+    /// # Errors
+    /// [`Error::OtherVolume`]; those of the store; what is wrong with an object.
+    pub(crate) fn begin(
+        remote: Arc<Remote>,
+        writer: [u8; 16],
+        uuid: [u8; 16],
+        image_len: u64,
+    ) -> Result<(Self, Option<Checkpoint>)> {
+        let last = remote.newest()?;
+        if let Some((manifest, _)) = &last {
+            if manifest.uuid != uuid {
+                return Err(Error::OtherVolume("another UUID"));
+            }
+            if manifest.image_len != image_len || manifest.block_size != BLOCK {
+                return Err(Error::OtherVolume("the same UUID, but another length"));
+            }
+        }
+        let opened = last.as_ref().map(|(manifest, _)| manifest.clone());
+        let opened = opened.map(|manifest| Checkpoint::open(Arc::clone(&remote), manifest));
+        let opened = opened.transpose()?;
+        let held = opened.as_ref().map_or_else(Vec::new, |checkpoint| {
+            let layers = checkpoint.manifest().layers.iter().zip(checkpoint.indexes());
+            let held = |(layer, index): (&Layer, &uxfs_delta::Index)| Held {
+                layer: *layer,
+                runs: index.extents().iter().map(|extent| (extent.first, extent.count)).collect(),
+            };
+            layers.map(held).collect()
+        });
+        let epoch = last.as_ref().map_or(1, |(manifest, _)| manifest.epoch + 1);
+        let publisher =
+            Self { remote, writer, epoch, uuid, image_len, last, held, objects: 0, fenced: None };
+        Ok((publisher, opened))
+    }
+
+    /// The number of the last checkpoint; 0 if there is none.
+    pub(crate) fn last_number(&self) -> u64 {
+        self.last.as_ref().map_or(0, |(manifest, _)| manifest.number)
+    }
+
+    /// When it was made.
+    pub(crate) fn last_made_at(&self) -> Option<u64> {
+        self.last.as_ref().map(|(manifest, _)| manifest.made_at)
+    }
+
+    /// How many of the deltas from the bottom stay as they are.
+    fn kept(&self) -> usize {
+        let all = self.held.len();
+        if all < LAYERS_MAX {
+            return all;
+        }
+        let is_unknown = |held: &Held| held.runs.is_empty() && held.layer.blocks > 0;
+        let first = self.held.iter().rposition(is_unknown).map_or(0, |at| at + 1);
+        let mut above: u64 = self.held[first..].iter().map(|held| held.layer.blocks).sum();
+        for (number, held) in self.held.iter().enumerate().skip(first) {
+            above -= held.layer.blocks;
+            if held.layer.blocks < above {
+                return number;
+            }
+        }
+        all
+    }
+
+    /// The blocks that the next checkpoint puts again, beside those that changed.
+    pub(crate) fn merged(&self) -> Vec<(u64, u64)> {
+        self.held[self.kept()..].iter().flat_map(|held| held.runs.iter().copied()).collect()
+    }
+
+    /// Puts the frozen moment of `tracker` as the next checkpoint. `changed` are the bytes of it that
+    /// changed; `now` is the time in milliseconds since 1970.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`]; those of the store and of the image. Nothing is then shipped.
+    pub(crate) fn publish(
+        &mut self,
+        tracker: &Tracker,
+        dev: &dyn BlockDev,
+        changed: u64,
+        now: u64,
+    ) -> Result<Published> {
+        if let Some((number, epoch)) = self.fenced {
+            return Err(Error::Fenced { number, epoch });
+        }
+        let kept = self.kept();
+        let merging = kept < self.held.len();
+        let mut filling = Filling {
+            tracker,
+            dev,
+            from: 0,
+            data: Vec::new(),
+            at: 0,
+            runs: Vec::new(),
+            without_zeroes: kept == 0,
+            done: false,
+        };
+        if planted(Fault::ManifestFirst) {
+            return self.publish_manifest_first(filling, kept, changed, now);
+        }
+        let added = self.put_deltas(&mut filling, kept)?;
+        let stored: u64 = added.iter().map(|held| held.layer.object_len).sum();
+        let blocks: u64 = added.iter().map(|held| held.layer.blocks).sum();
+        let merged = if merging { (blocks * tracker.block()).saturating_sub(changed) } else { 0 };
+        let changed = if merging { changed } else { blocks * tracker.block() };
+        let (number, manifest) = self.put_manifest(added, kept, (changed, stored), now)?;
+        let stored_bytes = stored + manifest;
+        Ok(Published { number, changed_bytes: changed, merged_bytes: merged, stored_bytes })
+    }
+
+    /// What a writer does that does not know rule 1.
+    fn publish_manifest_first(
+        &mut self,
+        mut filling: Filling<'_>,
+        kept: usize,
+        changed: u64,
+        now: u64,
+    ) -> Result<Published> {
+        let head = self.head(kept, None);
+        let mut writer = Writer::new(head, self.remote.key())?;
+        filling.fill(&mut writer, usize::MAX)?;
+        let (bytes, delta) = writer.finish()?;
+        let tag = self.new_tag(delta.head.sequence);
+        let layer = Layer::new(&delta, tag);
+        let name = crate::remote::name_of(&layer);
+        let held = Held { layer, runs: std::mem::take(&mut filling.runs) };
+        let (number, _) = self.put_manifest(vec![held], kept, (changed, delta.object_len), now)?;
+        self.remote.put_delta(&name, bytes)?;
+        Ok(Published { number, changed_bytes: changed, ..Published::default() })
+    }
+
+    fn next_number(&self) -> u64 {
+        self.last_number() + 1
+    }
+
+    fn head(&self, kept: usize, below: Option<Hash>) -> Head {
+        let parent = below.or_else(|| Some(self.held.get(kept.checked_sub(1)?)?.layer.id));
+        Head {
+            uuid: self.uuid,
+            sequence: self.next_number(),
+            image_len: self.image_len,
+            block_size: BLOCK,
+            parent,
+            stands_for: self.held[kept..].last().map(|held| held.layer.id),
+            ..Head::default()
+        }
+    }
+
+    fn new_tag(&mut self, sequence: u64) -> u64 {
+        self.objects += 1;
+        let mut of = self.writer.to_vec();
+        of.extend(format!("{sequence}/{}", self.objects).bytes());
+        let hash = Hash::of(&of);
+        hash.0.iter().take(8).fold(0, |tag, byte| tag << 8 | u64::from(*byte))
+    }
+
+    fn put_deltas(&mut self, filling: &mut Filling<'_>, kept: usize) -> Result<Vec<Held>> {
+        let mut added: Vec<Held> = Vec::new();
+        while !filling.done {
+            let head = self.head(kept, added.last().map(|held| held.layer.id));
+            if let Some(layer) = self.put_delta(filling, head)? {
+                added.push(Held { layer, runs: std::mem::take(&mut filling.runs) });
+            }
+        }
+        Ok(added)
+    }
+
+    /// Puts one delta, unless it would be empty.
+    fn put_delta(&mut self, filling: &mut Filling<'_>, head: Head) -> Result<Option<Layer>> {
+        let sequence = head.sequence;
+        let tag = self.new_tag(sequence);
+        let name = delta_name(sequence, tag);
+        let remote = Arc::clone(&self.remote);
+        let mut writer = Writer::new(head, remote.key())?;
+        filling.fill(&mut writer, PART)?;
+        if filling.done && writer.is_empty() {
+            return Ok(None);
+        }
+        if writer.ready() < PART {
+            let (bytes, delta) = writer.finish()?;
+            remote.put_delta(&name, bytes)?;
+            return Ok(Some(Layer::new(&delta, tag)));
+        }
+        let (mut open, mut made) = (Some(writer), None);
+        remote.put_parts(&name, &mut || {
+            let Some(mut writer) = open.take() else { return Ok(None) };
+            filling.fill(&mut writer, PART).map_err(io::Error::from)?;
+            if writer.ready() >= PART {
+                let part = writer.take();
+                open = Some(writer);
+                return Ok(Some(Bytes::from(part)));
+            }
+            let (rest, delta) = writer.finish().map_err(io::Error::other)?;
+            made = Some(delta);
+            Ok(Some(Bytes::from(rest)))
+        })?;
+        Ok(made.map(|delta| Layer::new(&delta, tag)))
+    }
+
+    /// Puts the manifest. Returns its number and length.
+    fn put_manifest(
+        &mut self,
+        added: Vec<Held>,
+        kept: usize,
+        (changed_bytes, stored_bytes): (u64, u64),
+        now: u64,
+    ) -> Result<(u64, u64)> {
+        loop {
+            let last = self.last.as_ref();
+            let layers = self.held[..kept].iter().chain(&added);
+            let manifest = Manifest {
+                uuid: self.uuid,
+                number: self.next_number(),
+                parent: last.map(|(_, hash)| *hash),
+                writer: self.writer,
+                epoch: self.epoch,
+                made_at: last.map_or(now, |(manifest, _)| now.max(manifest.made_at)),
+                image_len: self.image_len,
+                block_size: BLOCK,
+                changed_bytes,
+                stored_bytes,
+                layers: layers.map(|held| held.layer).collect(),
+            };
+            let (theirs, hash) = match self.remote.publish(&manifest)? {
+                Put::Made(hash) => {
+                    let made = (manifest.number, manifest.object_len());
+                    self.last = Some((manifest, hash));
+                    self.held.truncate(kept);
+                    self.held.extend(added);
+                    return Ok(made);
+                }
+                Put::Lost(theirs, hash) => (*theirs, hash),
+            };
+            let compacted = theirs.writer == self.writer
+                && theirs.epoch == self.epoch
+                && theirs.parent == manifest.parent;
+            if compacted {
+                let held = |layer: &Layer| Held { layer: *layer, runs: Vec::new() };
+                self.held = theirs.layers.iter().map(held).collect();
+                self.last = Some((theirs, hash));
+                // The deltas that were put have a number that is taken, and may be removed at any time.
+                return Err(Error::Overtaken);
+            }
+            if !planted(Fault::FenceIgnored) {
+                self.fenced = Some((theirs.number, theirs.epoch));
+                return Err(Error::Fenced { number: theirs.number, epoch: theirs.epoch });
+            }
+            self.last = Some((theirs, hash));
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! A volume in a store: its manifests by number, its deltas by name.
+//!
+//! 1. A manifest's number is its name. `publish` puts it only if there is none of that number, and finds
+//!    out after a lost answer whether it is its own.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use uxfs_delta::{Hash, Key, Layer, MANIFEST_MAX, Manifest};
+
+use crate::{At, Entry, Error, Patience, Result, Store};
+
+const MANIFESTS: &str = "manifests/";
+const DELTAS: &str = "deltas/";
+
+/// A volume in a store.
+pub struct Remote {
+    store: Arc<dyn Store>,
+    key: Option<Key>,
+    patience: Patience,
+    again: AtomicU64,
+    requests: AtomicU64,
+}
+
+/// What became of a manifest that was put.
+pub(crate) enum Put {
+    Made(Hash),
+    /// Another one has its number.
+    Lost(Box<Manifest>, Hash),
+}
+
+fn manifest_name(number: u64) -> String {
+    format!("{MANIFESTS}{number:016}")
+}
+
+pub(crate) fn delta_name(sequence: u64, tag: u64) -> String {
+    format!("{DELTAS}{sequence:016}-{tag:016x}")
+}
+
+pub(crate) fn name_of(layer: &Layer) -> String {
+    delta_name(layer.sequence, layer.tag)
+}
+
+/// The sequence number in the name of a delta.
+pub(crate) fn sequence_of(name: &str) -> Option<u64> {
+    name.strip_prefix(DELTAS)?.split_once('-')?.0.parse().ok()
+}
+
+impl Remote {
+    /// The volume in a store; `key` if it is encrypted.
+    pub fn new(store: Arc<dyn Store>, key: Option<Key>, patience: Patience) -> Self {
+        Self { store, key, patience, again: AtomicU64::new(0), requests: AtomicU64::new(0) }
+    }
+
+    /// The key.
+    pub fn key(&self) -> Option<&Key> {
+        self.key.as_ref()
+    }
+
+    /// Requests that were tried again.
+    pub fn tried_again(&self) -> u64 {
+        self.again.load(Ordering::Relaxed)
+    }
+
+    /// Requests made.
+    pub fn requests(&self) -> u64 {
+        self.requests.load(Ordering::Relaxed)
+    }
+
+    fn ask<T>(&self, request: impl Fn(&dyn Store) -> io::Result<T>) -> io::Result<T> {
+        self.patience.run(&self.again, || {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            request(&*self.store)
+        })
+    }
+
+    /// The numbers of all checkpoints, ascending.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub fn numbers(&self) -> Result<Vec<u64>> {
+        let found = self.ask(|store| store.list(MANIFESTS));
+        let found = found.map_err(Error::store("listing the manifests"))?;
+        let number = |entry: &Entry| entry.name.strip_prefix(MANIFESTS)?.parse().ok();
+        let mut numbers: Vec<u64> = found.iter().filter_map(number).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// A manifest and its hash.
+    ///
+    /// # Errors
+    /// [`Error::NoCheckpoint`] if there is none; those of the store; what is wrong with it.
+    pub fn manifest(&self, number: u64) -> Result<(Manifest, Hash)> {
+        let name = manifest_name(number);
+        let bytes = match self.ask(|store| store.get(&name, MANIFEST_MAX)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(Error::NoCheckpoint(number.to_string()));
+            }
+            other => other.map_err(Error::store(format!("reading {name}")))?,
+        };
+        Manifest::parse(number, &bytes, self.key()).map_err(Error::object(&name))
+    }
+
+    /// The last manifest; `None` if there is none.
+    ///
+    /// # Errors
+    /// Those of the store; what is wrong with it.
+    pub fn newest(&self) -> Result<Option<(Manifest, Hash)>> {
+        match self.numbers()?.last() {
+            Some(number) => self.manifest(*number).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    /// The manifest of a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::NoVolume`], [`Error::NoCheckpoint`]; those of the store; what is wrong with it.
+    pub fn find(&self, at: At) -> Result<Manifest> {
+        let time = match at {
+            At::Number(number) => return self.manifest(number).map(|(manifest, _)| manifest),
+            At::Newest => u64::MAX,
+            At::Time(time) => time,
+        };
+        let numbers = self.numbers()?;
+        let Some(newest) = numbers.last() else { return Err(Error::NoVolume) };
+        let newest = self.manifest(*newest)?.0;
+        if newest.made_at <= time {
+            return Ok(newest);
+        }
+        // Times ascend with numbers.
+        let (mut found, mut from, mut to) = (None, 0, numbers.len() - 1);
+        while from < to {
+            let middle = usize::midpoint(from, to);
+            let manifest = self.manifest(numbers[middle])?.0;
+            if manifest.made_at <= time {
+                (found, from) = (Some(manifest), middle + 1);
+            } else {
+                to = middle;
+            }
+        }
+        found.ok_or_else(|| Error::NoCheckpoint("as old as that".into()))
+    }
+
+    /// Puts a manifest.
+    pub(crate) fn publish(&self, manifest: &Manifest) -> Result<Put> {
+        let (bytes, hash) = manifest.build(self.key())?;
+        let bytes = Bytes::from(bytes);
+        let name = manifest_name(manifest.number);
+        let made = self.ask(|store| store.put_new(&name, bytes.clone()));
+        if made.map_err(Error::store(format!("putting {name}")))? {
+            return Ok(Put::Made(hash));
+        }
+        // Perhaps by this call, whose first answer was lost.
+        match self.manifest(manifest.number)? {
+            (_, theirs) if theirs == hash => Ok(Put::Made(hash)),
+            (manifest, theirs) => Ok(Put::Lost(Box::new(manifest), theirs)),
+        }
+    }
+
+    /// Puts a delta whose name was never used before.
+    pub(crate) fn put_delta(&self, name: &str, bytes: Vec<u8>) -> Result<()> {
+        let bytes = Bytes::from(bytes);
+        // If it is there, the answer to an earlier try was lost.
+        let put = self.ask(|store| store.put_new(name, bytes.clone()));
+        put.map(drop).map_err(Error::store(format!("putting {name}")))
+    }
+
+    /// Puts a long delta.
+    pub(crate) fn put_parts(
+        &self,
+        name: &str,
+        next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
+    ) -> Result<()> {
+        self.requests.fetch_add(2, Ordering::Relaxed);
+        let put = self.store.put_parts(name, &mut || {
+            self.requests.fetch_add(1, Ordering::Relaxed);
+            next()
+        });
+        put.map_err(Error::store(format!("putting {name}")))
+    }
+
+    /// Reads a part of a delta.
+    pub(crate) fn read(&self, layer: &Layer, range: Range<u64>) -> Result<Bytes> {
+        let name = name_of(layer);
+        match self.ask(|store| store.get_range(&name, range.clone())) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Missing(name)),
+            other => other.map_err(Error::store(format!("reading {name}"))),
+        }
+    }
+
+    /// The names and lengths of all deltas.
+    pub(crate) fn deltas(&self) -> Result<Vec<Entry>> {
+        self.ask(|store| store.list(DELTAS)).map_err(Error::store("listing the deltas"))
+    }
+
+    pub(crate) fn remove_delta(&self, name: &str) -> Result<()> {
+        self.ask(|store| store.delete(name)).map_err(Error::store(format!("removing {name}")))
+    }
+
+    pub(crate) fn remove_manifest(&self, number: u64) -> Result<()> {
+        let name = manifest_name(number);
+        self.ask(|store| store.delete(&name)).map_err(Error::store(format!("removing {name}")))
+    }
+}
