@@ -51,7 +51,7 @@ pub use key::Key;
 pub use layout::TRAILER_LEN;
 pub use manifest::{Layer, MANIFEST_MAX, Manifest};
 pub use trailer::{Head, Trailer};
-pub use writer::{Delta, Writer};
+pub use writer::{Delta, Writer, is_zero};
 
 /// Result with this crate's error.
 pub type Result<T> = core::result::Result<T, Error>;

@@ -14,6 +14,10 @@ use crate::{Error, Hash, Head, Key, Result};
 /// The level of compression: the fastest one that is still dense.
 const LEVEL: i32 = 3;
 
+fn system(error: std::io::Error) -> Error {
+    Error::System(error.to_string())
+}
+
 /// A delta that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Delta {
@@ -29,6 +33,12 @@ pub struct Delta {
     pub head: Head,
 }
 
+/// Are all bytes zero?
+pub fn is_zero(bytes: &[u8]) -> bool {
+    // Each byte equals the next one: a comparison of memory, which is fast in every build.
+    bytes.first().is_none_or(|first| *first == 0 && bytes[1..] == bytes[..bytes.len() - 1])
+}
+
 /// A delta being made.
 pub struct Writer<'a> {
     head: Head,
@@ -38,6 +48,7 @@ pub struct Writer<'a> {
     chunks: Vec<RawChunk>,
     /// The content of the open chunk.
     open: Vec<u8>,
+    compressor: zstd::bulk::Compressor<'static>,
     content_len: u64,
     /// Bytes that were made and not taken.
     made: Vec<u8>,
@@ -55,7 +66,9 @@ impl<'a> Writer<'a> {
     pub fn new(head: Head, key: Option<&'a Key>) -> Result<Self> {
         head.check().map_err(Error::Invalid)?;
         let salt = key.map_or(Ok([0; 16]), |_| Key::new_salt())?;
+        let compressor = zstd::bulk::Compressor::new(LEVEL).map_err(system)?;
         Ok(Self {
+            compressor,
             open: Vec::with_capacity(head.chunk_size as usize),
             head,
             key,
@@ -81,7 +94,7 @@ impl<'a> Writer<'a> {
         if block < self.next || block >= self.head.blocks() {
             return Err(Error::Invalid("the block is out of order or outside of the image"));
         }
-        let zeroes = data.iter().all(|byte| *byte == 0);
+        let zeroes = is_zero(data);
         let flags = if zeroes { ZEROES } else { 0 };
         match self.extents.last_mut() {
             Some(last)
@@ -108,8 +121,7 @@ impl<'a> Writer<'a> {
 
     fn end_chunk(&mut self) -> Result<()> {
         let hash = Hash::of(&self.open);
-        let packed = zstd::bulk::compress(&self.open, LEVEL);
-        let mut stored = packed.map_err(|error| Error::System(error.to_string()))?;
+        let mut stored = self.compressor.compress(&self.open).map_err(system)?;
         let mut flags = 0;
         if stored.len() >= self.open.len() {
             stored.clone_from(&self.open);
