@@ -11,7 +11,6 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::local::LocalFileSystem;
 use object_store::path::Path;
-use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use tokio::runtime::Runtime;
 use url::Url;
@@ -72,14 +71,51 @@ impl Cloud {
             let store = LocalFileSystem::new_with_prefix(&dir).map_err(failed)?;
             return Ok(Self::new(Arc::new(store.with_fsync(true))));
         }
-        let (store, prefix) =
-            object_store::parse_url_opts(url, std::env::vars()).map_err(failed)?;
-        Ok(Self::new(Arc::new(PrefixStore::new(store, prefix))))
+        elsewhere(url).map_err(failed)
     }
 
     fn wait<T>(&self, work: impl Future<Output = object_store::Result<T>>) -> io::Result<T> {
         runtime()?.block_on(work).map_err(io_error)
     }
+}
+
+/// A store of another machine. Its settings and credentials are taken from the environment, as the
+/// clouds' own tools name them.
+#[cfg(feature = "cloud")]
+fn elsewhere(url: &Url) -> object_store::Result<Cloud> {
+    use object_store::ObjectStoreScheme as Scheme;
+    use object_store::prefix::PrefixStore;
+    // Another part of the process may have chosen already.
+    drop(rustls::crypto::ring::default_provider().install_default());
+    // Requests are tried again by `patience`, where they are counted.
+    let retry = object_store::RetryConfig { max_retries: 0, ..Default::default() };
+    let (scheme, prefix) = Scheme::parse(url)?;
+    let store: Arc<dyn ObjectStore> = match scheme {
+        Scheme::AmazonS3 => {
+            let builder = object_store::aws::AmazonS3Builder::from_env();
+            Arc::new(builder.with_url(url.as_str()).with_retry(retry).build()?)
+        }
+        Scheme::GoogleCloudStorage => {
+            let builder = object_store::gcp::GoogleCloudStorageBuilder::from_env();
+            Arc::new(builder.with_url(url.as_str()).with_retry(retry).build()?)
+        }
+        Scheme::MicrosoftAzure => {
+            let builder = object_store::azure::MicrosoftAzureBuilder::from_env();
+            Arc::new(builder.with_url(url.as_str()).with_retry(retry).build()?)
+        }
+        _ => return Err(unknown(url)),
+    };
+    Ok(Cloud::new(Arc::new(PrefixStore::new(store, prefix))))
+}
+
+#[cfg(not(feature = "cloud"))]
+fn elsewhere(url: &Url) -> object_store::Result<Cloud> {
+    Err(unknown(url))
+}
+
+fn unknown(url: &Url) -> object_store::Error {
+    let what = format!("this build knows no stores {}://", url.scheme());
+    object_store::Error::NotSupported { source: what.into() }
 }
 
 impl Store for Cloud {
@@ -91,6 +127,12 @@ impl Store for Cloud {
             Err(object_store::Error::AlreadyExists { .. }) => Ok(false),
             Err(error) => Err(io_error(error)),
         }
+    }
+
+    fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()> {
+        let put = self
+            .wait(async { self.store.put(&Path::from(name), PutPayload::from_bytes(bytes)).await });
+        put.map(drop)
     }
 
     fn put_parts(

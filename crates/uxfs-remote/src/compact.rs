@@ -62,7 +62,7 @@ pub fn compact(remote: &Arc<Remote>) -> Result<Option<Compacted>> {
     };
     match remote.publish(&manifest)? {
         Put::Made(_) => Ok(Some(Compacted { number, deltas, stored_bytes })),
-        Put::Lost(..) => Err(Error::Overtaken),
+        Put::Lost(..) | Put::Removed => Err(Error::Overtaken),
     }
 }
 

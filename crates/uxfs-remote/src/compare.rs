@@ -5,7 +5,7 @@
 //!    during the comparison marks it again.
 //! 2. A chunk is fetched only if a part of it differs, or a part of it was replaced by a later delta.
 
-use uxfs_delta::Hash;
+use uxfs_delta::{Hash, is_zero};
 use uxfs_disk::BlockDev;
 
 use crate::checkpoint::Checkpoint;
@@ -71,7 +71,7 @@ fn compare_zeroes(tracker: &Tracker, dev: &dyn BlockDev, first: u64, count: u64)
         tracker.unmark(&[(at, count)]);
         tracker.present(dev, at, data).map_err(Error::Image)?;
         for (block, number) in data.chunks(tracker.block() as usize).zip(at..) {
-            if block.iter().any(|byte| *byte != 0) {
+            if !is_zero(block) {
                 tracker.mark(number, 1);
             }
         }

@@ -3,10 +3,14 @@
 //! 1. The last checkpoint is always kept.
 //! 2. Manifests are removed first, then the deltas that none of the remaining names. What a crash leaves
 //!    between is removed the next time.
-//! 3. A delta is removed only if its number is not above that of the last manifest: a writer that is about
+//! 3. The number that a writer who lost its place would try next stays taken: otherwise that writer would
+//!    put a checkpoint in the past, and take it for the last one. It is the first number of the next epoch, or
+//!    one of the two before it: one may be the writer's own, whose answer was lost, and one a compaction of
+//!    that. `Remote::mark` keeps these numbers.
+//! 4. A delta is removed only if its number is not above that of the last manifest: a writer that is about
 //!    to name a delta gives it the next number.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::fault::{Fault, planted};
 use crate::parallel;
@@ -44,11 +48,11 @@ pub struct Pruned {
 /// # Errors
 /// Those of the store; what is wrong with a manifest that is kept. Nothing that is kept is then missing.
 pub fn prune(remote: &Remote, retention: Retention) -> Result<Pruned> {
-    let numbers = remote.numbers()?;
+    let (numbers, markers) = remote.entries()?;
     let Some(newest) = numbers.last().copied() else { return Err(Error::NoVolume) };
     let from = first_kept(remote, &numbers, retention)?;
     let (gone, kept) = numbers.split_at(from);
-    parallel::for_each(REQUESTS, gone, |_, number| remote.remove_manifest(*number))?;
+    remove(remote, gone, &kept[..kept.len().min(2)], &markers)?;
     let named = parking_lot::Mutex::new(HashSet::new());
     let read = if planted(Fault::NamedRemoved) { &kept[kept.len() - 1..] } else { kept };
     parallel::for_each(REQUESTS, read, |_, number| {
@@ -68,6 +72,31 @@ pub fn prune(remote: &Remote, retention: Retention) -> Result<Pruned> {
         checkpoints: gone.len() as u64,
         deltas: garbage.len() as u64,
         bytes: garbage.iter().map(|entry| entry.len).sum(),
+    })
+}
+
+/// Removes checkpoints; `next` are the two that follow them.
+fn remove(remote: &Remote, gone: &[u64], next: &[u64], markers: &[u64]) -> Result<()> {
+    let Some(first) = gone.first().copied() else { return Ok(()) };
+    let epochs = parking_lot::Mutex::new(BTreeMap::new());
+    let near: Vec<u64> = markers.iter().copied().filter(|number| number + 1 >= first).collect();
+    parallel::for_each(REQUESTS, &near, |_, number| {
+        let epoch = remote.marker(*number)?;
+        epochs.lock().extend(epoch.map(|epoch| (*number, epoch)));
+        Ok::<(), Error>(())
+    })?;
+    let read = [gone, next].concat();
+    parallel::for_each(REQUESTS, &read, |_, number| {
+        let (manifest, _) = remote.manifest(*number)?;
+        epochs.lock().insert(*number, manifest.epoch);
+        Ok::<(), Error>(())
+    })?;
+    let epochs = epochs.into_inner();
+    parallel::for_each(REQUESTS, gone, |_, number| {
+        let epoch = epochs.get(number).copied().unwrap_or(0);
+        let differs = |other: u64| epochs.get(&other).is_some_and(|other| *other != epoch);
+        let turns = differs(number.wrapping_sub(1)) || differs(number + 1) || differs(number + 2);
+        if turns { remote.mark(*number, epoch) } else { remote.remove_manifest(*number) }
     })
 }
 

@@ -3,7 +3,10 @@
 //! 1. Deltas are put first, then the manifest. A checkpoint that fails leaves the last one as it was.
 //! 2. A manifest of another writer under the next number ends this writer for good, unless it has this
 //!    writer's identity: then it is a compaction of the last checkpoint, on which this writer goes on.
-//! 3. When there are many deltas, those that can be merged cheaply are: their blocks are put again, from
+//! 3. The number after the last checkpoint may have been taken and removed since a writer began. So before
+//!    and after its first checkpoint it looks whether there are later ones. The numbers that it needs
+//!    afterwards are kept taken by [`crate::prune`].
+//! 4. When there are many deltas, those that can be merged cheaply are: their blocks are put again, from
 //!    the image, as one delta. Each is merged once in a while only, because a delta is merged with those
 //!    that together are larger than it.
 
@@ -11,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use uxfs_delta::{Hash, Head, Layer, Manifest, Writer};
+use uxfs_delta::{Hash, Head, Layer, Manifest, Writer, is_zero};
 use uxfs_disk::BlockDev;
 
 use crate::checkpoint::Checkpoint;
@@ -59,6 +62,8 @@ pub(crate) struct Publisher {
     /// Objects whose put was begun, so that each has a name of its own.
     objects: u64,
     fenced: Option<(u64, u64)>,
+    /// It has put a checkpoint, and found it to be the last one.
+    proven: bool,
 }
 
 /// A delta being filled from a frozen moment.
@@ -92,7 +97,7 @@ impl Filling<'_> {
             for block in self.data.chunks(size) {
                 let number = self.at;
                 self.at += 1;
-                if self.without_zeroes && block.iter().all(|byte| *byte == 0) {
+                if self.without_zeroes && is_zero(block) {
                     continue;
                 }
                 writer.push(number, block)?;
@@ -139,8 +144,18 @@ impl Publisher {
             layers.map(held).collect()
         });
         let epoch = last.as_ref().map_or(1, |(manifest, _)| manifest.epoch + 1);
-        let publisher =
-            Self { remote, writer, epoch, uuid, image_len, last, held, objects: 0, fenced: None };
+        let publisher = Self {
+            remote,
+            writer,
+            epoch,
+            uuid,
+            image_len,
+            last,
+            held,
+            objects: 0,
+            fenced: None,
+            proven: false,
+        };
         Ok((publisher, opened))
     }
 
@@ -306,6 +321,22 @@ impl Publisher {
         Ok(made.map(|delta| Layer::new(&delta, tag)))
     }
 
+    /// Fails if another writer has a later checkpoint than `last`, unless this one has proved itself.
+    fn prove(&mut self, last: u64) -> Result<()> {
+        if self.proven || planted(Fault::FenceIgnored) {
+            return Ok(());
+        }
+        let newest = self.remote.numbers()?.last().copied();
+        let Some(number) = newest.filter(|number| *number > last) else { return Ok(()) };
+        let (theirs, _) = self.remote.manifest(number)?;
+        // Its own may be there already, if the answer was lost.
+        if theirs.writer == self.writer {
+            return Ok(());
+        }
+        self.fenced = Some((number, theirs.epoch));
+        Err(Error::Fenced { number, epoch: theirs.epoch })
+    }
+
     /// Puts the manifest. Returns its number and length.
     fn put_manifest(
         &mut self,
@@ -330,8 +361,16 @@ impl Publisher {
                 stored_bytes,
                 layers: layers.map(|held| held.layer).collect(),
             };
+            self.prove(manifest.number - 1)?;
             let (theirs, hash) = match self.remote.publish(&manifest)? {
                 Put::Made(hash) => {
+                    if let Err(error) = self.prove(manifest.number) {
+                        if matches!(error, Error::Fenced { .. }) {
+                            self.remote.remove_manifest(manifest.number)?;
+                        }
+                        return Err(error);
+                    }
+                    self.proven = true;
                     let made = (manifest.number, manifest.object_len());
                     self.last = Some((manifest, hash));
                     self.held.truncate(kept);
@@ -339,6 +378,10 @@ impl Publisher {
                     return Ok(made);
                 }
                 Put::Lost(theirs, hash) => (*theirs, hash),
+                Put::Removed => {
+                    self.fenced = Some((manifest.number, self.epoch + 1));
+                    return Err(Error::Fenced { number: manifest.number, epoch: self.epoch + 1 });
+                }
             };
             let compacted = theirs.writer == self.writer
                 && theirs.epoch == self.epoch

@@ -2,6 +2,7 @@
 //!
 //! 1. A manifest's number is its name. `publish` puts it only if there is none of that number, and finds
 //!    out after a lost answer whether it is its own.
+//! 2. A number that must stay taken although its checkpoint was removed holds a *marker*: the epoch, as text.
 
 use std::io;
 use std::ops::Range;
@@ -9,9 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
+use parking_lot::Mutex;
 use uxfs_delta::{Hash, Key, Layer, MANIFEST_MAX, Manifest};
 
-use crate::{At, Entry, Error, Patience, Result, Store};
+use crate::{At, Entry, Error, Patience, Result, Store, parallel};
+
+/// Requests at once.
+const REQUESTS: usize = 16;
+
+/// Most bytes of a marker; a manifest is longer.
+const MARKER_MAX: u64 = 20;
 
 const MANIFESTS: &str = "manifests/";
 const DELTAS: &str = "deltas/";
@@ -30,6 +38,8 @@ pub(crate) enum Put {
     Made(Hash),
     /// Another one has its number.
     Lost(Box<Manifest>, Hash),
+    /// One that had its number was removed.
+    Removed,
 }
 
 fn manifest_name(number: u64) -> String {
@@ -82,12 +92,35 @@ impl Remote {
     /// # Errors
     /// Those of the store.
     pub fn numbers(&self) -> Result<Vec<u64>> {
+        Ok(self.entries()?.0)
+    }
+
+    /// The numbers of all checkpoints, and those that markers keep; both ascend.
+    pub(crate) fn entries(&self) -> Result<(Vec<u64>, Vec<u64>)> {
         let found = self.ask(|store| store.list(MANIFESTS));
-        let found = found.map_err(Error::store("listing the manifests"))?;
+        let mut found = found.map_err(Error::store("listing the manifests"))?;
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        let (markers, manifests): (Vec<Entry>, Vec<Entry>) =
+            found.into_iter().partition(|entry| entry.len <= MARKER_MAX);
         let number = |entry: &Entry| entry.name.strip_prefix(MANIFESTS)?.parse().ok();
-        let mut numbers: Vec<u64> = found.iter().filter_map(number).collect();
-        numbers.sort_unstable();
-        Ok(numbers)
+        let numbers = |entries: &[Entry]| entries.iter().filter_map(number).collect();
+        Ok((numbers(&manifests), numbers(&markers)))
+    }
+
+    /// The epoch of a removed checkpoint whose number a marker keeps.
+    pub(crate) fn marker(&self, number: u64) -> Result<Option<u64>> {
+        let name = manifest_name(number);
+        let bytes = self.ask(|store| store.get(&name, MARKER_MAX));
+        let bytes = bytes.map_err(Error::store(format!("reading {name}")))?;
+        Ok(std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok()))
+    }
+
+    /// Removes a checkpoint of this epoch; its number stays taken.
+    pub(crate) fn mark(&self, number: u64, epoch: u64) -> Result<()> {
+        let name = manifest_name(number);
+        let text = Bytes::from(epoch.to_string());
+        let put = self.ask(|store| store.replace(&name, text.clone()));
+        put.map_err(Error::store(format!("removing {name}")))
     }
 
     /// A manifest and its hash.
@@ -102,7 +135,25 @@ impl Remote {
             }
             other => other.map_err(Error::store(format!("reading {name}")))?,
         };
+        if bytes.len() as u64 <= MARKER_MAX {
+            return Err(Error::NoCheckpoint(number.to_string()));
+        }
         Manifest::parse(number, &bytes, self.key()).map_err(Error::object(&name))
+    }
+
+    /// The manifests of all checkpoints, ascending. One that is removed meanwhile is left out.
+    ///
+    /// # Errors
+    /// Those of the store; what is wrong with a manifest.
+    pub fn manifests(&self) -> Result<Vec<Manifest>> {
+        let found = Mutex::new(Vec::new());
+        parallel::for_each(REQUESTS, &self.numbers()?, |_, number| match self.manifest(*number) {
+            Err(Error::NoCheckpoint(_)) => Ok(()),
+            other => other.map(|(manifest, _)| found.lock().push(manifest)),
+        })?;
+        let mut found = found.into_inner();
+        found.sort_by_key(|manifest| manifest.number);
+        Ok(found)
     }
 
     /// The last manifest; `None` if there is none.
@@ -156,9 +207,11 @@ impl Remote {
             return Ok(Put::Made(hash));
         }
         // Perhaps by this call, whose first answer was lost.
-        match self.manifest(manifest.number)? {
-            (_, theirs) if theirs == hash => Ok(Put::Made(hash)),
-            (manifest, theirs) => Ok(Put::Lost(Box::new(manifest), theirs)),
+        match self.manifest(manifest.number) {
+            Ok((_, theirs)) if theirs == hash => Ok(Put::Made(hash)),
+            Ok((manifest, theirs)) => Ok(Put::Lost(Box::new(manifest), theirs)),
+            Err(Error::NoCheckpoint(_)) => Ok(Put::Removed),
+            Err(error) => Err(error),
         }
     }
 

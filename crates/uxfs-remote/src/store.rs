@@ -1,6 +1,6 @@
 //! What a volume needs of a store: objects by name, put whole, read in parts.
 //!
-//! 1. An object is there whole or not at all, and never changes.
+//! 1. An object is there whole or not at all. Only [`Store::replace`] changes one, at once.
 //! 2. What was put is seen by every later call of every process.
 
 use std::io;
@@ -27,6 +27,12 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// Those of the store. The object may be there all the same.
     fn put_new(&self, name: &str, bytes: Bytes) -> io::Result<bool>;
+
+    /// Puts an object, in place of one of this name.
+    ///
+    /// # Errors
+    /// Those of the store. The object may be there all the same.
+    fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()>;
 
     /// Puts an object in parts, as `next` makes them until it returns `None`. Replaces an object of this
     /// name. On an error no object is there.

@@ -1,0 +1,129 @@
+//! Objects that were changed, moved, cut short or removed: an error that says so, never a wrong byte.
+
+use std::sync::Arc;
+
+use uxfs_delta::Manifest;
+use uxfs_disk::{BlockDev, MemDev};
+use uxfs_remote::fault::{Fault, plant};
+use uxfs_remote::{At, Checkpoint, Error, Patience, Remote, restore, ship};
+use uxfs_testkit::Rng;
+
+use crate::sim_store::SimStore;
+
+const LEN: u64 = 64 * 4096;
+
+fn remote(store: &Arc<SimStore>) -> Arc<Remote> {
+    Arc::new(Remote::new(Arc::<SimStore>::clone(store), None, Patience::without_pauses(10)))
+}
+
+/// A store with some checkpoints of a device, and the device's contents.
+fn shipped(checkpoints: u64) -> (Arc<SimStore>, Vec<Vec<u8>>) {
+    let store = Arc::new(SimStore::new(1));
+    let dev = MemDev::new(LEN);
+    let mut rng = Rng::new(1);
+    let mut contents = Vec::new();
+    for number in 1..=checkpoints {
+        for _ in 0..10 {
+            let data: Vec<u8> = (0..4096).map(|_| rng.bits() as u8).collect();
+            dev.write_at(rng.below(64) * 4096, &data).unwrap();
+        }
+        let done = ship(&dev, remote(&store), [1; 16], 1000 * number).unwrap().unwrap();
+        assert_eq!(done.number, number);
+        contents.push(content(&dev));
+    }
+    (store, contents)
+}
+
+fn content(dev: &dyn BlockDev) -> Vec<u8> {
+    let mut bytes = vec![0; dev.len() as usize];
+    dev.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+fn restored(store: &Arc<SimStore>, at: At) -> Result<Vec<u8>, Error> {
+    let remote = remote(store);
+    let checkpoint = Checkpoint::open(Arc::clone(&remote), remote.find(at)?)?;
+    let target = MemDev::new(LEN);
+    restore(&checkpoint, &target, true, &|_, _| {})?;
+    Ok(content(&target))
+}
+
+#[test]
+fn each_checkpoint_is_found_by_number_and_time() {
+    let (store, contents) = shipped(9);
+    for (number, content) in (1..).zip(&contents) {
+        assert_eq!(&restored(&store, At::Number(number)).unwrap(), content);
+        assert_eq!(&restored(&store, At::Time(1000 * number)).unwrap(), content);
+        assert_eq!(&restored(&store, At::Time(1000 * number + 999)).unwrap(), content);
+    }
+    assert_eq!(restored(&store, At::Newest).unwrap(), contents[8]);
+    assert!(matches!(restored(&store, At::Time(999)), Err(Error::NoCheckpoint(_))));
+    assert!(matches!(restored(&store, At::Number(10)), Err(Error::NoCheckpoint(_))));
+    assert!(matches!(restored(&Arc::new(SimStore::new(0)), At::Newest), Err(Error::NoVolume)));
+}
+
+#[test]
+fn an_unchanged_image_ships_nothing() {
+    let (store, contents) = shipped(3);
+    let dev = MemDev::from_bytes(&contents[2]);
+    assert!(ship(&dev, remote(&store), [1; 16], 9000).unwrap().is_none());
+    assert!(matches!(ship(&dev, remote(&store), [2; 16], 9000), Err(Error::OtherVolume(_))));
+    let longer = MemDev::new(LEN + 4096);
+    assert!(matches!(ship(&longer, remote(&store), [1; 16], 9000), Err(Error::OtherVolume(_))));
+    // One changed byte is one block.
+    dev.write_at(5000, &[contents[2][5000] ^ 1]).unwrap();
+    let done = ship(&dev, remote(&store), [1; 16], 9000).unwrap().unwrap();
+    assert_eq!(done.changed_bytes, 4096);
+}
+
+#[test]
+fn every_change_to_an_object_is_found_or_harmless() {
+    let (store, contents) = shipped(4);
+    let mut rng = Rng::new(3);
+    let objects = store.objects();
+    let mut refused = 0;
+    for _ in 0..600 {
+        let names: Vec<&String> = objects.keys().collect();
+        let name = (*rng.pick(&names).unwrap()).clone();
+        let mut bytes = objects[&name].to_vec();
+        let changed = match rng.below(4) {
+            0 => None,
+            1 => {
+                bytes.truncate(rng.index(bytes.len()));
+                Some(bytes)
+            }
+            2 => Some(objects[*rng.pick(&names).unwrap()].to_vec()),
+            _ => {
+                let at = rng.index(bytes.len());
+                bytes[at] ^= 1 << rng.below(8);
+                Some(bytes)
+            }
+        };
+        store.set(&name, changed);
+        for (number, content) in (1..).zip(&contents) {
+            match restored(&store, At::Number(number)) {
+                Ok(bytes) => assert_eq!(&bytes, content, "checkpoint {number}, {name}"),
+                Err(_) => refused += 1,
+            }
+        }
+        store.set(&name, Some(objects[&name].to_vec()));
+    }
+    assert!(refused > 300, "{refused} refused");
+}
+
+/// A manifest that lists its deltas in another order is refused, although each delta is whole.
+#[test]
+fn deltas_out_of_order_are_found() {
+    let (store, contents) = shipped(4);
+    let (mut manifest, _) = remote(&store).manifest(4).unwrap();
+    manifest.layers.swap(2, 3);
+    manifest.number = 5;
+    let (bytes, _) = Manifest::build(&manifest, None).unwrap();
+    store.set("manifests/0000000000000005", Some(bytes));
+    let error = restored(&store, At::Number(5)).unwrap_err().to_string();
+    assert!(error.contains("does not follow"), "{error}");
+    plant(Some(Fault::ParentIgnored));
+    let wrong = restored(&store, At::Number(5));
+    plant(None);
+    assert_ne!(wrong.unwrap(), contents[3], "the fault shows");
+}

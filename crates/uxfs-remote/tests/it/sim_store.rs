@@ -1,0 +1,151 @@
+//! A store in memory that fails, forgets answers, stands still and lies, from a seed.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::ops::Range;
+
+use parking_lot::Mutex;
+use uxfs_remote::{Bytes, Entry, Store};
+use uxfs_testkit::Rng;
+
+/// One request in so many fails before it is done, and one in so many after it.
+const FAILS: u64 = 100;
+
+/// One request in so many finds the store standing still from then on.
+const STOPS: u64 = 400;
+
+struct State {
+    objects: BTreeMap<String, Bytes>,
+    rng: Rng,
+    down: bool,
+    /// It may stand still at any request.
+    stops: bool,
+    /// Acknowledges the next delta and drops it.
+    lies: bool,
+    requests: u64,
+}
+
+pub(crate) struct SimStore(Mutex<State>);
+
+impl SimStore {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(Mutex::new(State {
+            objects: BTreeMap::new(),
+            rng: Rng::spread(seed),
+            down: false,
+            stops: false,
+            lies: false,
+            requests: 0,
+        }))
+    }
+
+    pub(crate) fn set_down(&self, down: bool) {
+        self.0.lock().down = down;
+    }
+
+    pub(crate) fn set_stops(&self, stops: bool) {
+        self.0.lock().stops = stops;
+    }
+
+    pub(crate) fn lie(&self) {
+        self.0.lock().lies = true;
+    }
+
+    pub(crate) fn requests(&self) -> u64 {
+        self.0.lock().requests
+    }
+
+    pub(crate) fn objects(&self) -> BTreeMap<String, Bytes> {
+        self.0.lock().objects.clone()
+    }
+
+    pub(crate) fn set(&self, name: &str, bytes: Option<Vec<u8>>) {
+        let objects = &mut self.0.lock().objects;
+        match bytes {
+            Some(bytes) => objects.insert(name.to_owned(), bytes.into()),
+            None => objects.remove(name),
+        };
+    }
+
+    /// Does a request, which may fail before or after.
+    fn request<T>(&self, work: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let state = &mut *self.0.lock();
+        state.requests += 1;
+        state.down |= state.stops && state.rng.once_in(STOPS);
+        if state.down || state.rng.once_in(FAILS) {
+            return Err(io::Error::other("503 Slow Down"));
+        }
+        let done = work(state);
+        if state.rng.once_in(FAILS) {
+            return Err(io::Error::other("connection reset"));
+        }
+        done
+    }
+}
+
+impl Store for SimStore {
+    fn put_new(&self, name: &str, bytes: Bytes) -> io::Result<bool> {
+        self.request(|state| {
+            if state.objects.contains_key(name) {
+                return Ok(false);
+            }
+            if !(name.starts_with("deltas/") && std::mem::take(&mut state.lies)) {
+                state.objects.insert(name.to_owned(), bytes);
+            }
+            Ok(true)
+        })
+    }
+
+    fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()> {
+        self.request(|state| {
+            state.objects.insert(name.to_owned(), bytes);
+            Ok(())
+        })
+    }
+
+    fn put_parts(
+        &self,
+        name: &str,
+        next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
+    ) -> io::Result<()> {
+        let mut whole = Vec::new();
+        while let Some(part) = next()? {
+            whole.extend_from_slice(&part);
+            self.request(|_| Ok(()))?;
+        }
+        self.request(|state| {
+            state.objects.insert(name.to_owned(), whole.into());
+            Ok(())
+        })
+    }
+
+    fn get(&self, name: &str, most: u64) -> io::Result<Bytes> {
+        self.get_range(name, 0..most)
+    }
+
+    fn get_range(&self, name: &str, range: Range<u64>) -> io::Result<Bytes> {
+        self.request(|state| {
+            let object = state.objects.get(name).ok_or(io::ErrorKind::NotFound)?;
+            let len = object.len() as u64;
+            Ok(object.slice(range.start.min(len) as usize..range.end.min(len) as usize))
+        })
+    }
+
+    fn list(&self, prefix: &str) -> io::Result<Vec<Entry>> {
+        self.request(|state| {
+            let entry = |(name, bytes): (&String, &Bytes)| Entry {
+                name: name.clone(),
+                len: bytes.len() as u64,
+            };
+            let of_prefix = state.objects.iter().filter(|(name, _)| name.starts_with(prefix));
+            Ok(of_prefix.map(entry).collect())
+        })
+    }
+
+    fn delete(&self, name: &str) -> io::Result<()> {
+        self.request(|state| {
+            state.objects.remove(name);
+            Ok(())
+        })
+    }
+}
