@@ -175,6 +175,9 @@ impl Control {
             lines.add("dirty_bytes_limit", limit);
             lines.add("dirty_files", fs.unwritten().files);
         }
+        for (name, value) in volume.backing().map(|backing| backing.status()).unwrap_or_default() {
+            lines.add(&name, value);
+        }
         if let Some(why) = volume.sync_error() {
             lines.add("sync_error", why);
         }

@@ -37,11 +37,11 @@ mod volume;
 pub mod watcher;
 mod worker;
 
-pub use options::Options;
+pub use options::{Options, Ship};
 pub use serving::{MemoryGuest, Serving, Until, serve};
 pub use session::{Ender, Mounted, mount, mount_watched};
 pub use uxfs_virtiofs as virtiofs;
-pub use volume::Trimming;
+pub use volume::{Backing, Trimming};
 
 /// Is it the error of a mount whose server has ended: ENOTCONN, or ECONNABORTED for a request that was
 /// under way?

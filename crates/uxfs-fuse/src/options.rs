@@ -6,6 +6,7 @@
 //! 4. XFS options that this mount cannot follow are refused by name with the reason. Options that
 //!    ask for the present behaviour are accepted.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use uxfs::journal::JournalOptions;
@@ -30,6 +31,11 @@ const INTERVAL: u32 = 100;
 const DEFRAG_RATE: u64 = 8 << 20;
 const DEFRAG_LEAST: u64 = 64 << 10;
 
+/// Defaults of `ship_lag=` and `ship_interval=`, and the most of both.
+const SHIP_LAG: Duration = Duration::from_secs(30);
+const SHIP_INTERVAL: Duration = Duration::from_secs(1);
+const SHIP_LAG_MAX: u64 = 86_400;
+
 /// Largest value of `commit=` in seconds.
 const COMMIT_MAX: u64 = 300;
 
@@ -53,6 +59,21 @@ const REFUSED: [(&str, &str); 17] = [
     ("pquota", "quotas are not kept here"),
     ("prjquota", "quotas are not kept here"),
 ];
+
+/// Where a volume's checkpoints are shipped to (`ship=` and the options behind it).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ship {
+    /// The address of the store.
+    pub url: String,
+    /// fsync waits for the store (`ship_mode=sync`).
+    pub sync: bool,
+    /// The file of the key that encrypts what is shipped.
+    pub key: Option<PathBuf>,
+    /// The shortest time between two checkpoints that are shipped.
+    pub interval: Duration,
+    /// How long the store may be behind before writers are slowed.
+    pub lag: Duration,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -99,6 +120,8 @@ pub struct Options {
     pub io_uring: Option<bool>,
     /// Approximate bytes of metadata to keep in memory.
     pub cache_bytes: Option<usize>,
+    /// Where checkpoints are shipped to.
+    pub ship: Option<Ship>,
     /// Flags that the kernel handles (`nosuid`, `noexec`, …).
     pub(crate) kernel: Vec<&'static str>,
 }
@@ -125,6 +148,7 @@ impl Default for Options {
             threads: None,
             cache_bytes: None,
             io_uring: None,
+            ship: None,
             kernel: Vec::new(),
         }
     }
@@ -194,6 +218,9 @@ impl Options {
             ("norecovery", options.norecovery != self.norecovery),
             ("sync=", options.mode != self.mode),
             ("autodefrag", options.autodefrag != self.autodefrag),
+            ("ship", options.ship != self.ship),
+            // The device that ships cannot be opened twice.
+            ("ship", self.ship.is_some() && self.needs_reopen(&options)),
         ];
         match fixed.into_iter().find(|(_, changed)| *changed) {
             Some((name, _)) => Err(format!(
@@ -227,6 +254,9 @@ impl Options {
         if options.mode.is_ordered() && (options.sync || options.wsync) {
             let other = if options.sync { "sync" } else { "wsync" };
             return Err(format!("options 'sync=ordered' and '{other}' contradict each other"));
+        }
+        if options.ship.is_some() && options.read_only {
+            return Err("options 'ship' and 'ro' contradict each other: nothing changes".into());
         }
         if options.norecovery && !options.read_only {
             return Err("option 'norecovery' goes with 'ro' only".into());
@@ -356,9 +386,38 @@ impl Options {
                 }
                 _ => return wrong("1 to 300 seconds"),
             },
+            "ship" => {
+                let url = value.to_owned();
+                self.ship = Some(Ship {
+                    url,
+                    sync: false,
+                    key: None,
+                    interval: SHIP_INTERVAL,
+                    lag: SHIP_LAG,
+                });
+            }
+            "ship_mode" | "ship_key" | "ship_lag" | "ship_interval" => self.ship(name, value)?,
             "comment" | "uhelper" | "helper" => {}
             _ if name.starts_with("x-") => {}
             _ => return Err(unknown(name)),
+        }
+        Ok(())
+    }
+
+    /// The options that go behind `ship=`.
+    fn ship(&mut self, name: &str, value: &str) -> Result<(), String> {
+        let wrong = |range: &str| Err(format!("option '{name}={value}': {range}"));
+        let Some(ship) = &mut self.ship else { return wrong("goes behind ship=") };
+        match (name, value, value.parse()) {
+            ("ship_key", _, _) => ship.key = Some(value.into()),
+            ("ship_mode", "sync", _) => ship.sync = true,
+            ("ship_mode", "async", _) => ship.sync = false,
+            ("ship_mode", _, _) => return wrong("async or sync"),
+            ("ship_interval", _, Ok(seconds @ 1..=SHIP_LAG_MAX)) => {
+                ship.interval = Duration::from_secs(seconds);
+            }
+            (_, _, Ok(seconds @ 1..=SHIP_LAG_MAX)) => ship.lag = Duration::from_secs(seconds),
+            _ => return wrong("1 to 86400 seconds"),
         }
         Ok(())
     }
@@ -502,6 +561,12 @@ mod tests {
         let new = old.remount("relatime,sync,discard").unwrap();
         assert!(!old.needs_reopen(&new) && new.sync && new.discard);
         assert_eq!(new.remount("async,noatime,nosync,nodiscard"), Ok(old.clone()));
+        let shipped =
+            Options::parse("ship=file:///a,ship_mode=sync,ship_key=k,ship_lag=9").unwrap();
+        let ship = shipped.ship.clone().unwrap();
+        assert!(ship.sync && ship.key == Some("k".into()) && ship.lag.as_secs() == 9);
+        assert!(shipped.remount("noatime").is_ok());
+        assert!(shipped.remount("commit=9").is_err() && shipped.remount("ship=file:///b").is_err());
         for (text, named) in [
             ("threads=4", "threads"),
             ("noio_uring", "io_uring"),
@@ -552,6 +617,10 @@ mod tests {
             ("flush_elision=", "flush_elision="),
             ("norecovery", "norecovery"),
             ("cache_bytes=99999999999g", "cache_bytes"),
+            ("ship_mode=sync", "goes behind ship="),
+            ("ship=file:///a,ship_mode=never", "ship_mode=never"),
+            ("ship=file:///a,ship_lag=0", "ship_lag=0"),
+            ("ship=file:///a,ro", "ship"),
             ("sync=maybe", "sync=maybe"),
             ("loss=5", "loss=5"),
             ("sync=ordered,loss=0", "loss=0"),

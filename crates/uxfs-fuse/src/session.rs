@@ -24,7 +24,7 @@ use crate::options::Options;
 use crate::record::Recorder;
 use crate::server::Server;
 use crate::syslog::Severity;
-use crate::volume::{Trimming, Volume};
+use crate::volume::{Backing, Trimming, Volume};
 use crate::watcher::Watcher;
 use crate::{blk, control, settings};
 
@@ -248,6 +248,11 @@ impl Mounted {
     ) {
         // The first one is kept.
         let _ = self.volume.opener.set(Box::new(open));
+    }
+
+    /// Sets what lies behind the volume's device.
+    pub fn set_backing(&self, backing: Arc<dyn Backing>) {
+        self.volume.set_backing(backing);
     }
 
     /// Notes that nothing reads standard error any more: messages go to the system's log.

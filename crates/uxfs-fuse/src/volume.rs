@@ -56,6 +56,24 @@ pub struct Trimming {
 /// Opens the volume with other options.
 pub(crate) type Opener = Box<dyn Fn(&Options) -> Result<Fs, String> + Send + Sync>;
 
+/// What lies behind a volume's device, and is finished after the volume is closed.
+pub trait Backing: Send + Sync {
+    /// Pairs of a name and a value for `uxfs status`.
+    fn status(&self) -> Vec<(String, String)>;
+
+    /// Waits until what is durable on the device is there too.
+    ///
+    /// # Errors
+    /// What is missing there, and why.
+    fn catch_up(&self) -> Result<(), String>;
+
+    /// Called when the volume is closed.
+    ///
+    /// # Errors
+    /// What is missing there, and what to do.
+    fn finish(&self) -> Result<(), String>;
+}
+
 type TrimCallback = Box<dyn Fn(Trimming) + Send + Sync>;
 
 pub(crate) struct Volume {
@@ -81,6 +99,8 @@ pub(crate) struct Volume {
     current_options: Arc<CurrentOptions>,
     /// Opens the volume again with other options.
     pub(crate) opener: OnceLock<Opener>,
+    /// What lies behind the device.
+    backing: OnceLock<Arc<dyn Backing>>,
     discarding: AtomicBool,
     pub(crate) closed: Mutex<Option<Result<(), String>>>,
     recorder: OnceLock<Recorder>,
@@ -121,6 +141,7 @@ impl Volume {
             ends: Condvar::new(),
             current_options: Arc::new(CurrentOptions::new(options)),
             opener: OnceLock::new(),
+            backing: OnceLock::new(),
             discarding: AtomicBool::new(false),
             closed: Mutex::default(),
             recorder: OnceLock::new(),
@@ -153,6 +174,35 @@ impl Volume {
     pub(crate) fn set_recorder(&self, recorder: Recorder) {
         // Set once, because a volume is mounted once.
         let _ = self.recorder.set(recorder);
+    }
+
+    /// Sets what lies behind the device.
+    pub(crate) fn set_backing(&self, backing: Arc<dyn Backing>) {
+        // Set once, because a volume is mounted once.
+        drop(self.backing.set(backing));
+    }
+
+    /// What lies behind the device.
+    pub(crate) fn backing(&self) -> Option<&Arc<dyn Backing>> {
+        self.backing.get()
+    }
+
+    /// Waits, in a thread of its own, until what lies behind the device has everything, and calls `reply`.
+    pub(crate) fn catch_up(
+        self: &Arc<Self>,
+        reply: impl FnOnce(Result<(), Errno>) + Send + 'static,
+    ) {
+        let Some(backing) = self.backing.get().map(Arc::clone) else { return reply(Ok(())) };
+        let volume = Arc::clone(self);
+        let wait = move || {
+            let done = backing.catch_up();
+            if let Err(why) = &done {
+                volume.say(Severity::Warning, why);
+            }
+            reply(done.map_err(|_| Errno::IO));
+        };
+        // Without a thread the caller gets no answer before the mount ends: it is a host out of memory.
+        drop(std::thread::Builder::new().name("uxfs-sync".into()).spawn(wait));
     }
 
     /// Sets how requests come.
@@ -479,7 +529,8 @@ impl Volume {
                 // host has space again.
                 let _ = fs.sync();
                 let unwritten = fs.unwritten();
-                fs.close().map_err(|error| not_closed(&error, stopped, &unwritten))
+                fs.close().map_err(|error| not_closed(&error, stopped, &unwritten))?;
+                self.backing().map_or(Ok(()), |backing| backing.finish())
             }
             Err(_shared) => Err(Error::Invalid("the volume is still in use").to_string()),
         }

@@ -663,7 +663,11 @@ impl Filesystem for Server {
         }
         if name == control::DURABLE {
             let value = control::made_durable();
-            let send = move |done: Result<()>| reply.send(done.map(|()| &*value));
+            let volume = Arc::clone(&self.volume);
+            let send = move |done: Result<()>| match done {
+                Ok(()) => volume.catch_up(move |done| reply.send(done.map(|()| &*value))),
+                Err(error) => reply.error(error),
+            };
             return self.volume.make_durable(Scope::Durable, Waiter::new(Caller::of(req), send));
         }
         if name == control::STATUS && req.is_of_guest() {
