@@ -40,6 +40,9 @@ const fn scheme(name: &'static str, feature: &'static str, open: Option<Opener>)
 const NBD: Option<Opener> = None;
 
 /// Volumes on object storage.
+#[cfg(feature = "remote")]
+const REMOTE: Option<Opener> = Some(crate::remote::open);
+#[cfg(not(feature = "remote"))]
 const REMOTE: Option<Opener> = None;
 
 const SCHEMES: &[Scheme] = &[

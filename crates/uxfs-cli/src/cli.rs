@@ -186,6 +186,10 @@ enum Verb {
     Resize(OnVolume<cmd::resize::Options>),
     Metadump(OnVolumeOwnO<cmd::metadump::Options>),
     Mdrestore(cmd::mdrestore::Options),
+    #[cfg(feature = "remote")]
+    Ship(OnVolumeOwnO<cmd::ship::Options>),
+    #[cfg(feature = "remote")]
+    Restore(cmd::restore::Options),
     Disk(cmd::disk::Options),
     Log(OnVolume<cmd::log::Options>),
     Stats(OnVolume<cmd::stats::Options>),
@@ -337,6 +341,8 @@ impl Cli {
             Verb::Fsck(o) => &o.volume,
             Verb::Resize(o) => &o.volume,
             Verb::Metadump(o) => &o.volume,
+            #[cfg(feature = "remote")]
+            Verb::Ship(o) => &o.volume,
             Verb::Log(o) => &o.volume,
             Verb::Stats(o) => &o.volume,
             Verb::Mount(o) => &o.volume,
@@ -409,6 +415,10 @@ impl Cli {
                 with("metadump", o.own.json, &|s, i| cmd::metadump::run(&o.own, s, i))
             }
             Verb::Mdrestore(o) => with("mdrestore", o.json, &|s, _| cmd::mdrestore::run(o, s)),
+            #[cfg(feature = "remote")]
+            Verb::Ship(o) => with("ship", o.own.json, &|s, i| cmd::ship::run(&o.own, s, i)),
+            #[cfg(feature = "remote")]
+            Verb::Restore(o) => with("restore", o.json, &|s, _| cmd::restore::run(o, s)),
             Verb::Disk(o) => with(o.command(), o.json(), &|s, _| cmd::disk::run(o, s)),
             Verb::Log(o) => with("log", o.own.json(), &|s, i| cmd::log::run(&o.own, s, i)),
             Verb::Stats(o) => with("stats", o.own.json, &|s, i| cmd::stats::run(&o.own, s, i)),

@@ -71,7 +71,7 @@ fn end(command: &str, image: &Path, signal: i32) -> ! {
     let removed: Vec<PathBuf> = new_file::remove_unfinished();
     let words = match removed.is_empty() && (address::is(image) || image.exists()) {
         // What the command was to overwrite.
-        true if matches!(command, "mkfs" | "mdrestore" | "xfs_copy") => {
+        true if matches!(command, "mkfs" | "mdrestore" | "restore" | "xfs_copy") => {
             let image = image.display();
             format!("{image} is unfinished, and holds no volume until {command} runs again")
         }

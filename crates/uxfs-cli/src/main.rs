@@ -27,6 +27,8 @@ mod progress;
 mod quote;
 #[cfg(target_os = "linux")]
 mod readiness;
+#[cfg(feature = "remote")]
+mod remote;
 mod remove;
 mod session;
 mod time;

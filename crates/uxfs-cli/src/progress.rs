@@ -105,6 +105,18 @@ impl Bytes {
         result
     }
 
+    /// Shows how much of a known length is done.
+    pub(crate) fn show_of(&self, done: u64, total: u64) {
+        let Some(bar) = &self.0 else { return };
+        if bar.length() != Some(total) {
+            bar.set_length(total);
+            if let Ok(style) = ProgressStyle::with_template(KNOWN) {
+                bar.set_style(style);
+            }
+        }
+        bar.set_position(done);
+    }
+
     /// Shows how much is read.
     pub(crate) fn show(&self, read: u64) {
         if let Some(bar) = &self.0 {

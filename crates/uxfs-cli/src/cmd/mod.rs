@@ -54,10 +54,19 @@ pub(crate) mod relabel;
 #[cfg(target_os = "linux")]
 mod remount;
 pub(crate) mod resize;
+#[cfg(feature = "remote")]
+pub(crate) mod restore;
 pub(crate) mod rm;
 pub(crate) mod rmdir;
 #[cfg(target_os = "linux")]
 pub(crate) mod serve;
+#[cfg(feature = "remote")]
+pub(crate) mod ship;
+#[cfg(all(target_os = "linux", feature = "remote"))]
+mod shipping;
+#[cfg(all(target_os = "linux", not(feature = "remote")))]
+#[path = "no_shipping.rs"]
+mod shipping;
 pub(crate) mod stat;
 pub(crate) mod stats;
 #[cfg(target_os = "linux")]

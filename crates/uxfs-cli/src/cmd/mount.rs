@@ -22,7 +22,8 @@ use uxfs_fuse::{Trimming, mounts, server_has_died};
 
 use crate::address;
 use crate::cli::OPTIONS_ID;
-use crate::cmd::{opening, remount};
+use crate::cmd::opening::{self, Opened};
+use crate::cmd::remount;
 use crate::image::{Images, optional_device};
 use crate::readiness;
 use crate::session::{Failure, Result, Session};
@@ -42,7 +43,7 @@ use crate::session::{Failure, Result, Session};
 ///
 /// `uxfs mount -o remount,OPTIONS DIR`, or mount(8), changes the options of a mount: ro and rw (root),
 /// commit=, dirty_*=, cache_bytes=, discard, sync (nosync turns it off), the access times and how fsyncs
-/// share flushes. sync=, threads=, strict_open, allow_other, fuseblk, io_uring, awake and autodefrag cannot
+/// share flushes. sync=, threads=, strict_open, allow_other, fuseblk, io_uring, awake, autodefrag and ship= cannot
 /// change. Changing to ro fails while a file is open for writing.
 ///
 /// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
@@ -52,13 +53,18 @@ use crate::session::{Failure, Result, Session};
 /// uquota, are refused with the reason. uxfs' own: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
 /// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open, fuseblk,
 /// io_uring, noio_uring, awake, noawake, sync=durable, sync=ordered, loss=SECONDS, autodefrag[=RATE],
-/// noautodefrag, fsync_policy=, flush_elision=.
+/// noautodefrag, fsync_policy=, flush_elision=, ship=.
 ///
 /// With sync=ordered, fsync and its kin return at once, and after a crash the whole volume, file contents
 /// included, is that of one earlier moment, at most loss= seconds old (5). `uxfs sync DIR`, and writes with
 /// O_DIRECT and O_DSYNC, still mean the disk. docs/ORDERED.md says what a program may rely on.
 /// autodefrag moves files that such writes split together again in the background, 8m bytes in a second
 /// unless RATE says otherwise; `uxfs defrag` does it at once.
+///
+/// With ship=URL the volume's checkpoints go to an object store: s3://BUCKET/PREFIX, gs://…, az://… or
+/// file:///DIR. ship_mode=async (the default) ships what was synced within seconds; with ship_mode=sync an
+/// fsync waits for the store. ship_key=FILE encrypts; ship_interval=SECONDS (1) and ship_lag=SECONDS (30)
+/// say how often, and how far behind before writers are slowed. docs/REMOTE.md explains it.
 ///
 /// Callers that call fsync at the same time share flushes. fsync_policy= chooses how: auto (measures the
 /// disk and the callers, and waits while that pays; the default), greedy, gather, gather:EIGHTHS,
@@ -251,6 +257,10 @@ fn serve(
     if !dir.is_dir() {
         return Err(host(given, rustix::io::Errno::NOTDIR.into()));
     }
+    let mut parsed = parsed.clone();
+    if let Some(key) = parsed.ship.as_mut().and_then(|ship| ship.key.as_mut()) {
+        *key = std::path::absolute(&*key).map_err(|error| host(key, error))?;
+    }
     // From here on a signal ends the mount, not the process.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| host(&dir, error))?;
     if options.background {
@@ -258,9 +268,8 @@ fn serve(
         let _ = rustix::process::setsid();
         let _ = rustix::process::chdir("/");
     }
-    let mut parsed = parsed.clone();
     let reopen = opener(&image, images)?;
-    let fs = opening::open("mount", &image, &mut parsed, images, &say)?;
+    let Opened { fs, shipping } = opening::open("mount", &image, &mut parsed, images, &say)?;
     let mounted =
         uxfs_fuse::mount(fs, &image, &dir, &parsed).map_err(|error| host(&dir, explain(error)))?;
     if !parsed.read_only
@@ -276,6 +285,9 @@ fn serve(
         });
     }
     mounted.reopen_with(reopen);
+    if let Some(shipping) = shipping {
+        mounted.set_backing(std::sync::Arc::new(shipping));
+    }
     let ender = mounted.ender();
     std::thread::spawn(move || {
         for _ in signals.forever() {

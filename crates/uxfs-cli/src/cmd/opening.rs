@@ -11,9 +11,16 @@ use std::time::Duration;
 use uxfs::disk::OpenMode;
 use uxfs::{Devices, Fs};
 
+use super::shipping::Shipping;
 use crate::address;
 use crate::image::{Images, optional_device};
 use crate::session::{Failure, Result};
+
+/// An open volume, and what ships it.
+pub(super) struct Opened {
+    pub(super) fs: Fs,
+    pub(super) shipping: Option<Shipping>,
+}
 
 /// Opens the volume with the given options, and reports a recovery, what is wrong with the device, and what
 /// the options cost. Read-only if the user may not write the image.
@@ -23,10 +30,11 @@ pub(super) fn open(
     parsed: &mut uxfs_fuse::Options,
     images: &Images,
     say: &dyn Fn(&str),
-) -> Result<Fs> {
+) -> Result<Opened> {
     let opening = Opening::begin(command, image);
-    let fs = open_quietly(image, parsed, images, say)?;
+    let opened = open_quietly(image, parsed, images, say)?;
     drop(opening);
+    let fs = &opened.fs;
     if let Some(warning) = fs.device_warning() {
         say(&format!("{}: {warning}", image.display()));
     }
@@ -44,7 +52,7 @@ pub(super) fn open(
     for note in parsed.notes() {
         say(&note);
     }
-    Ok(fs)
+    Ok(opened)
 }
 
 /// Opens the volume with the given options; read-only if the user may not write the image.
@@ -53,7 +61,7 @@ fn open_quietly(
     parsed: &mut uxfs_fuse::Options,
     images: &Images,
     say: &dyn Fn(&str),
-) -> Result<Fs> {
+) -> Result<Opened> {
     let mode = if parsed.read_only { OpenMode::Read } else { OpenMode::Write };
     let dev = match address::open(image, mode, images.location()) {
         Err(error) if !parsed.read_only && is_write_protected(&error) => {
@@ -64,11 +72,13 @@ fn open_quietly(
         other => other,
     };
     let dev = dev.map_err(|error| Failure::host(image, &error))?;
+    let (dev, shipping) = Shipping::begin(dev, parsed, images)?;
     let mut devices = Devices::new(dev);
     devices.log = optional_device(images.logdev())?;
     devices.realtime = optional_device(images.rtdev())?;
-    Fs::open_devices(devices, parsed.open_options())
-        .map_err(|error| images.not_a_volume(image, error))
+    let fs = Fs::open_devices(devices, parsed.open_options());
+    let fs = fs.map_err(|error| images.not_a_volume(image, error))?;
+    Ok(Opened { fs, shipping })
 }
 
 fn is_write_protected(error: &std::io::Error) -> bool {

@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use clap::Args;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use uxfs_fuse::Until;
 use uxfs_fuse::virtiofs::{Access, Socket};
+use uxfs_fuse::{Backing, Until};
 
 use crate::address;
 use crate::cli::OPTIONS_ID;
-use crate::cmd::opening;
+use crate::cmd::opening::{self, Opened};
 use crate::image::Images;
 use crate::readiness;
 use crate::session::{Failure, Result, Session};
@@ -112,7 +112,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     let of_socket = |error: std::io::Error| Failure::host(&options.virtiofs, &error);
     // From here on a signal ends the service, not the process.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(of_socket)?;
-    let fs = opening::open("serve", &image, &mut parsed, images, &say)?;
+    let Opened { fs, shipping } = opening::open("serve", &image, &mut parsed, images, &say)?;
     let usual = if group.is_some() { 0o660 } else { 0o600 };
     let mode = options.socket_mode.unwrap_or(usual);
     let access = Access { mode, group };
@@ -135,7 +135,8 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     }
     let until = if options.stay { Until::Stopped } else { Until::Disconnected };
     let ended = serving.run(until);
-    told.and(ended).map_err(of_image)
+    let shipped = shipping.map_or(Ok(()), |shipping| shipping.finish());
+    told.and(ended).and(shipped.map_err(std::io::Error::other)).map_err(of_image)
 }
 
 #[cfg(test)]

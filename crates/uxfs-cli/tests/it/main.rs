@@ -39,6 +39,8 @@ mod slashes;
 mod small_commands;
 mod soak;
 mod space;
+#[cfg(feature = "remote")]
+mod stores;
 mod streams;
 mod tars;
 mod volumes;

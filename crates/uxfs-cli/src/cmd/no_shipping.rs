@@ -1,0 +1,42 @@
+//! Stands in for the shipping of mounted volumes in a build without the feature `remote`.
+
+use std::sync::Arc;
+
+use uxfs::disk::BlockDev;
+use uxfs_fuse::{Backing, Options};
+
+use crate::image::Images;
+use crate::session::{Failure, Result};
+
+/// There is none.
+pub(super) enum Shipping {}
+
+impl Shipping {
+    /// Refuses the option `ship=`.
+    pub(super) fn begin(
+        dev: Arc<dyn BlockDev>,
+        options: &Options,
+        _: &Images,
+    ) -> Result<(Arc<dyn BlockDev>, Option<Self>)> {
+        match &options.ship {
+            None => Ok((dev, None)),
+            Some(_) => Err(Failure::bare(
+                "option 'ship': this build does not ship: build uxfs with the feature 'remote'",
+            )),
+        }
+    }
+}
+
+impl Backing for Shipping {
+    fn status(&self) -> Vec<(String, String)> {
+        match *self {}
+    }
+
+    fn catch_up(&self) -> std::result::Result<(), String> {
+        match *self {}
+    }
+
+    fn finish(&self) -> std::result::Result<(), String> {
+        match *self {}
+    }
+}

@@ -1,0 +1,88 @@
+//! Volumes on object storage: what the command adds to `uxfs-remote`.
+//!
+//! 1. The key of an encrypted volume is in a file, named by an option or by `UXFS_KEY_FILE`; its content is
+//!    in no argument and no message.
+//! 2. What is read from a store of another machine is kept in a directory: `UXFS_CACHE_DIR`, or `uxfs`
+//!    in the user's cache, at most `UXFS_CACHE_BYTES`.
+//!
+//! Called by [`crate::address`], `uxfs ship`, `uxfs restore` and the mount.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use uxfs::disk::BlockDev;
+use uxfs_format::superblock::{Superblock, has_magic};
+use uxfs_remote::cloud::Cloud;
+use uxfs_remote::{Address, CacheOptions, Checkpoint, Error, Key, Patience, Remote, RemoteDev};
+
+use crate::number;
+
+const KEY: &str = "UXFS_KEY_FILE";
+const CACHE_DIR: &str = "UXFS_CACHE_DIR";
+const CACHE_BYTES: &str = "UXFS_CACHE_BYTES";
+
+/// Opens the checkpoint at an address as a device. It cannot be written.
+///
+/// # Errors
+/// What is wrong with the address, the store, the key or the volume there.
+pub(crate) fn open(image: &Path, write: bool) -> io::Result<Arc<dyn BlockDev>> {
+    if write {
+        let why = "a volume in a store is read only: restore it, or ship its image again";
+        return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
+    }
+    let address = Address::parse(&image.to_string_lossy())?;
+    let remote = connect(&address, None, false)?;
+    let manifest = remote.find(address.at)?;
+    let cache = cache(&address)?;
+    Ok(Arc::new(RemoteDev::new(Checkpoint::open(remote, manifest)?, cache)))
+}
+
+/// The volume at an address. With `create` a directory that is to be the store is made.
+pub(crate) fn connect(
+    address: &Address,
+    key: Option<&Path>,
+    create: bool,
+) -> Result<Arc<Remote>, Error> {
+    let key = key.map(PathBuf::from).or_else(|| std::env::var_os(KEY).map(PathBuf::from));
+    let key = key.map(|file| read_key(&file)).transpose()?;
+    let store = Cloud::open(&address.url, create)?;
+    Ok(Arc::new(Remote::new(Arc::new(store), key, Patience::default())))
+}
+
+fn read_key(file: &Path) -> Result<Key, Error> {
+    let wrong = |why: String| Error::Invalid(format!("{}: {why}", file.display()));
+    let content = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
+    Key::from_file(&content).map_err(|error| wrong(error.to_string()))
+}
+
+fn cache(address: &Address) -> io::Result<CacheOptions> {
+    let mut cache = CacheOptions::default();
+    if let Some(text) = std::env::var_os(CACHE_BYTES) {
+        let bytes = number::size(&text.to_string_lossy());
+        let wrong = || io::Error::other(format!("{CACHE_BYTES} is not a number of bytes"));
+        cache.dir_bytes = bytes.ok_or_else(wrong)?;
+    }
+    cache.dir = match std::env::var_os(CACHE_DIR) {
+        Some(dir) => Some(dir.into()),
+        // A copy of what lies on this machine would gain nothing.
+        None if address.url.scheme() == "file" => None,
+        None => {
+            let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+            let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(home);
+            base.map(|base| base.join("uxfs"))
+        }
+    };
+    Ok(cache)
+}
+
+/// The UUID of the volume on a device.
+pub(crate) fn uuid(dev: &dyn BlockDev) -> io::Result<[u8; 16]> {
+    let mut sector = [0; 512];
+    dev.read_at(0, &mut sector)?;
+    let superblock = Superblock::view(&sector).filter(|_| has_magic(&sector));
+    let superblock = superblock.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::InvalidData, "there is no XFS volume on it")
+    })?;
+    Ok(superblock.uuid)
+}

@@ -1,0 +1,116 @@
+//! Volumes on object storage: shipped by a mount and at rest, restored, and read in place. A directory is the
+//! store.
+
+use crate::fixture::Fixture;
+
+fn url(fixture: &Fixture) -> String {
+    format!("file://{}", fixture.path("store").display())
+}
+
+#[test]
+fn a_mount_ships_what_is_synced() {
+    let fixture = Fixture::with_image(&[]);
+    let url = url(&fixture);
+    let options = format!("ship={url}");
+    fixture.sh("mkdir m");
+    fixture.uxfs(&["mount", "-o", &options, "a.img", "m"]).good();
+    fixture.sh("cp -r /usr/include/linux m/one");
+    fixture.uxfs(&["sync", "m"]).good();
+    fixture.uxfs(&["restore", "-q", &url, "then.img"]).good();
+    fixture.sh("rm -r m/one; echo two >m/two");
+    let status = fixture.uxfs(&["status", "m"]).good();
+    assert!(status.contains("ship_mode") && !status.contains("ship_error"), "{status}");
+    let refused = fixture.uxfs(&["mount", "-o", "remount,commit=9", "m"]).bad(1);
+    assert!(refused.contains("ship"), "{refused}");
+    let busy = fixture.uxfs(&["ship", "a.img", &url]).bad(1);
+    assert!(busy.contains("a.img"), "{busy}");
+    fixture.uxfs(&["umount", "m"]).good();
+
+    // What was synced is there, whatever came later.
+    fixture.check("then.img");
+    fixture.uxfs(&["cp", "-r", "then.img:/one", "one"]).good();
+    fixture.sh("diff -r --no-dereference /usr/include/linux one");
+    // The last state is the image, byte for byte.
+    fixture.uxfs(&["restore", "-q", &url, "now.img"]).good();
+    fixture.sh("cmp a.img now.img");
+    fixture.check("now.img");
+    assert_eq!(fixture.uxfs(&["cat", &format!("{url}:/two")]).good(), "two\n");
+    assert_eq!(fixture.uxfs(&["ls", &format!("{url}@1:/")]).good(), "");
+}
+
+#[test]
+fn a_mount_with_ship_mode_sync_has_everything_in_the_store() {
+    let fixture = Fixture::with_image(&[]);
+    let url = url(&fixture);
+    fixture.sh("mkdir m");
+    let options = format!("ship={url},ship_mode=sync");
+    fixture.uxfs(&["mount", "-o", &options, "a.img", "m"]).good();
+    fixture.sh("echo synced >m/file; sync m/file");
+    assert_eq!(fixture.uxfs(&["cat", &format!("{url}:/file")]).good(), "synced\n");
+    fixture.uxfs(&["umount", "m"]).good();
+}
+
+#[test]
+fn an_image_at_rest_is_shipped_pruned_and_restored() {
+    let fixture = Fixture::with_image(&[]);
+    let url = url(&fixture);
+    let ship = |options: &[&str]| fixture.uxfs(&[&["ship"], options, &[&url]].concat());
+    let first = ship(&["--json", "a.img"]).good();
+    assert!(first.contains("\"checkpoint\":1,"), "{first}");
+    assert_eq!(ship(&["a.img"]).good(), "nothing changed\n");
+    for name in ["one", "two", "three"] {
+        fixture.bash(&format!("echo {name} | uxfs tee a.img:/{name}")).good();
+        ship(&["a.img"]).good();
+    }
+    let list = fixture.uxfs(&["restore", "--list", &url]).good();
+    assert_eq!(list.lines().count(), 5, "{list}");
+    fixture.uxfs(&["restore", "--at", "2", &url, "second.img"]).good();
+    assert_eq!(fixture.uxfs(&["ls", "second.img:/"]).good(), "one\n");
+    fixture.check("second.img");
+    let done = ship(&["--compact", "--keep", "1"]).good();
+    assert!(done.contains("1 checkpoints kept"), "{done}");
+    fixture.uxfs(&["restore", &url, "last.img"]).good();
+    fixture.sh("cmp a.img last.img");
+    assert_eq!(fixture.uxfs(&["check", &url]).code, 0);
+    let gone = fixture.uxfs(&["restore", "--at", "2", &url, "x.img"]).bad(1);
+    assert!(gone.contains("no checkpoint 2"), "{gone}");
+}
+
+#[test]
+fn an_encrypted_volume_needs_its_key() {
+    let fixture = Fixture::with_image(&[]);
+    let url = url(&fixture);
+    fixture.sh("head -c 32 /dev/urandom >key; head -c 32 /dev/urandom >other; echo short >bad");
+    fixture.bash("echo secretword | uxfs tee a.img:/file").good();
+    fixture.uxfs(&["ship", "--key", "key", "a.img", &url]).good();
+    assert!(fixture.uxfs(&["restore", &url, "x.img"]).bad(1).contains("is encrypted"));
+    let other = fixture.uxfs(&["restore", "--key", "other", &url, "x.img"]).bad(1);
+    assert!(other.contains("does not open with this key"), "{other}");
+    assert!(fixture.uxfs(&["restore", "--key", "bad", &url, "x.img"]).bad(1).contains("32 bytes"));
+    fixture.uxfs(&["restore", "--key", "key", &url, "x.img"]).good();
+    fixture.sh("cmp a.img x.img; ! grep -rq secretword store");
+    let read = fixture.bash(&format!("export UXFS_KEY_FILE=key; uxfs cat {url}:/file"));
+    assert_eq!(read.good(), "secretword\n");
+}
+
+#[test]
+fn what_is_wrong_is_named_and_leaves_no_image() {
+    let fixture = Fixture::with_image(&[]);
+    let url = url(&fixture);
+    let missing = fixture.uxfs(&["restore", &url, "x.img"]).bad(1);
+    assert!(missing.contains("store"), "{missing}");
+    fixture.sh("mkdir store");
+    assert!(fixture.uxfs(&["restore", &url, "x.img"]).bad(1).contains("there is no volume"));
+    fixture.uxfs(&["ship", "a.img", &url]).good();
+    fixture.image("b.img", &[]);
+    assert!(fixture.uxfs(&["ship", "b.img", &url]).bad(1).contains("another volume"));
+    let small = fixture.uxfs(&["ship", "a.img"]);
+    assert_ne!(small.code, 0);
+    fixture
+        .sh("f=$(ls store/deltas/*); printf X | dd of=$f bs=1 seek=100 conv=notrunc 2>/dev/null");
+    let damaged = fixture.uxfs(&["restore", &url, "x.img"]).bad(1);
+    assert!(damaged.contains("is damaged") && damaged.contains("deltas/"), "{damaged}");
+    fixture.sh("rm store/deltas/*");
+    assert!(fixture.uxfs(&["restore", &url, "x.img"]).bad(1).contains("is missing"));
+    fixture.sh("test ! -e x.img; test -z \"$(ls -A | grep x.img)\"");
+}
