@@ -84,6 +84,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-journal",
             "uxfs-lab",
             "uxfs-metadump",
+            "uxfs-remote",
         ],
     ),
     // Only tools use it outside of tests.
