@@ -1,5 +1,8 @@
 //! What can be wrong with an object.
 
+/// Result with this crate's error.
+pub type Result<T> = core::result::Result<T, Error>;
+
 /// Why an object cannot be read or made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -44,7 +44,7 @@ mod manifest;
 mod trailer;
 mod writer;
 
-pub use error::Error;
+pub use error::{Error, Result};
 pub use hash::Hash;
 pub use index::{Extent, Index};
 pub use key::Key;
@@ -52,6 +52,3 @@ pub use layout::TRAILER_LEN;
 pub use manifest::{Layer, MANIFEST_MAX, Manifest};
 pub use trailer::{Head, Trailer};
 pub use writer::{Delta, Writer, is_zero};
-
-/// Result with this crate's error.
-pub type Result<T> = core::result::Result<T, Error>;
