@@ -21,7 +21,8 @@ use crate::session::{Failure, Result, Session};
     name = "uxfs",
     version,
     after_help = "A path inside an image is written IMAGE:/PATH, as in disk.img:/etc/passwd. The \
-                  first ':/' that follows the path of an existing file ends the image's name.\n\n\
+                  first ':/' that follows the path of an existing file ends the image's name. An \
+                  IMAGE may also be an address, as in nbd://host/export:/etc/passwd.\n\n\
                   Examples:\n  \
                   uxfs import linux.tar.xz disk.img --size 4G\n  \
                   uxfs ls -l disk.img:/linux\n  \

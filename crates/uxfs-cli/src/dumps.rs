@@ -12,12 +12,13 @@ use std::path::Path;
 use uxfs::disk::{FileDev, OpenMode};
 use uxfs::mkfs::random_uuid;
 use uxfs::new_file::NewFile;
-use uxfs::volume::{self, Location};
+use uxfs::volume::Location;
 use uxfs_metadump::{
     DumpError, DumpOptions, DumpSummary, Event, Info, Names, Restore, RestoreError, RestoreSummary,
     dump,
 };
 
+use crate::address;
 use crate::interrupt;
 use crate::session::{Failure, Result};
 
@@ -46,7 +47,7 @@ pub(crate) fn write(
     options: &DumpOptions,
     on: &mut dyn FnMut(Event),
 ) -> Result<DumpSummary> {
-    let dev = volume::open(source, OpenMode::Read, location)
+    let dev = address::open(source, OpenMode::Read, location)
         .map_err(|error| Failure::host(source, &error))?;
     let host = |error: io::Error| Failure::host(target, &error);
     let mut new_file = None;
@@ -106,6 +107,7 @@ pub(crate) fn restore(
     begun: &mut dyn FnMut(Info) -> Result<()>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<RestoreSummary> {
+    address::refuse(target, "restore into a file, then copy it there by qemu-img convert -n")?;
     let failed = |error| failed(source, Some(target), error);
     let host = |error: io::Error| Failure::host(target, &error);
     if !is_stream(source) {

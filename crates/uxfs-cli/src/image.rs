@@ -15,14 +15,12 @@ use uxfs::journal::JournalOptions;
 use uxfs::volume::{self, Location};
 use uxfs::{Device, Devices, Error, Fs, OpenOptions};
 
+use crate::address::{self, Identity};
 use crate::session::Failure;
-
-/// Device and inode number of an image file.
-type FileId = (u64, u64);
 
 /// An open image.
 pub(crate) struct Image {
-    id: FileId,
+    id: Identity,
     /// The path given on the command line.
     name: std::path::PathBuf,
     write: bool,
@@ -116,8 +114,7 @@ impl Images {
     /// reading cannot be opened for writing later.
     pub(crate) fn get(&self, path: &Path, write: bool) -> Result<Rc<Image>, Failure> {
         let host = |error: std::io::Error| Failure::host(path, &error);
-        let meta = std::fs::metadata(path).map_err(host)?;
-        let id = uxfs_host::id_of(path, &meta);
+        let id = address::identity(path).map_err(host)?;
         let mut open = self.open.borrow_mut();
         if let Some(image) = open.iter().find(|image| image.id == id) {
             if write && !image.write {
@@ -126,7 +123,7 @@ impl Images {
             return Ok(Rc::clone(image));
         }
         let mode = if write { OpenMode::Write } else { OpenMode::Read };
-        let dev = volume::open(path, mode, &self.location).map_err(host)?;
+        let dev = address::open(path, mode, &self.location).map_err(host)?;
         let mut options = OpenOptions::default();
         options.read_only = !write;
         options.norecovery = self.norecovery && !write;
@@ -149,7 +146,7 @@ impl Images {
             // Another file system may have been made over an old volume. The old superblock's copies
             // then lead to `Corrupt`.
             Error::NotXfs(_) | Error::Corrupt(_) => {
-                volume::open(path, OpenMode::Read, &self.location).ok()
+                address::open(path, OpenMode::Read, &self.location).ok()
             }
             _ => None,
         };

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use uxfs::new_file;
 
+use crate::address;
+
 /// Makes SIGINT and SIGTERM end the process with a message about `image`, which `command` creates or
 /// changes.
 pub(crate) fn watch(command: &'static str, image: &Path) -> io::Result<()> {
@@ -67,7 +69,7 @@ fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
 
 fn end(command: &str, image: &Path, signal: i32) -> ! {
     let removed: Vec<PathBuf> = new_file::remove_unfinished();
-    let words = match removed.is_empty() && image.exists() {
+    let words = match removed.is_empty() && (address::is(image) || image.exists()) {
         // What the command was to overwrite.
         true if matches!(command, "mkfs" | "mdrestore" | "xfs_copy") => {
             let image = image.display();

@@ -6,6 +6,7 @@
 //!    runs `uxfs mount` with the arguments that mount(8) passes to a helper.
 //! 3. Under the name of a program of xfsprogs it is that program: see [`names`].
 
+mod address;
 mod cli;
 mod cmd;
 mod contexts;

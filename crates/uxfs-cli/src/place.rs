@@ -1,6 +1,7 @@
 //! Paths on the command line: on the host, or inside an image.
 //!
-//! A path inside an image is written `IMAGE:/PATH`. Host paths can contain colons too, so the first
+//! A path inside an image is written `IMAGE:/PATH`. An image elsewhere is written as an address
+//! ([`crate::address`], which says where one ends). Host paths can contain colons too, so the first
 //! `:/` that follows the path of an existing file or block device separates image and path. If no
 //! `:/` does, and the whole argument names no file of the host, the first `:/` separates them, so
 //! that a missing image is reported as such. To name a host path that would be parsed as an image,
@@ -12,10 +13,12 @@ use std::path::{Path, PathBuf};
 
 use uxfs_host::{OsStrExt, OsStringExt, os_str};
 
+use crate::address::{self, End};
+
 /// A path on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// On the host.
+    /// On the host; or the address of an image, without a path in it.
     Host(PathBuf),
     /// Inside an image.
     Image(Inside),
@@ -40,6 +43,11 @@ impl Place {
     /// Parses an argument that is a path of the host or in an image.
     pub(crate) fn parse(arg: &OsStr) -> Self {
         let bytes = arg.as_bytes();
+        match address::end(bytes) {
+            Some(End::Colon(at)) => return Self::Image(Inside::split(bytes, at)),
+            Some(End::Whole) => return Self::Host(PathBuf::from(arg)),
+            None => {}
+        }
         // On Windows `C:/` is a drive.
         let from =
             if cfg!(windows) && bytes.first().is_some_and(u8::is_ascii_alphabetic) { 2 } else { 0 };
@@ -140,6 +148,15 @@ mod tests {
         assert_eq!(parse(at("none:/y")), inside(&at("none"), "/y"));
         assert_eq!(parse(at("none")), Place::Host(at("none").into()));
         assert_eq!(Inside::parse(OsStr::new(&at("a"))).path, b"/");
+    }
+
+    #[test]
+    fn an_address_is_an_image() {
+        let address = "nbd+unix:///v?socket=/run/x.sock";
+        let parse = |text: &str| Place::parse(OsStr::new(text));
+        assert_eq!(parse(&format!("{address}:/two:/x")), inside(address, "/two:/x"));
+        assert_eq!(parse(address), Place::Host(address.into()));
+        assert_eq!(Inside::parse(OsStr::new(address)).shown(), format!("{address}:/").into_bytes());
     }
 
     #[test]

@@ -246,7 +246,12 @@ pub fn fixed_len(path: &Path, location: &Location) -> io::Result<Option<u64>> {
     Ok(Some(open(path, OpenMode::Read, location)?.len()))
 }
 
-fn part(disk: Arc<dyn BlockDev>, location: &Location) -> io::Result<Arc<dyn BlockDev>> {
+/// The part of an open disk that holds a volume.
+///
+/// # Errors
+/// [`io::ErrorKind::NotFound`] if the partition does not exist; [`io::ErrorKind::InvalidInput`] if the part
+/// does not lie completely on the disk.
+pub fn part(disk: Arc<dyn BlockDev>, location: &Location) -> io::Result<Arc<dyn BlockDev>> {
     let invalid = |problem: &str| io::Error::new(io::ErrorKind::InvalidInput, problem);
     match (&location.partition, location.offset) {
         (Some(_), Some(_)) => Err(invalid("give either an offset or a partition")),

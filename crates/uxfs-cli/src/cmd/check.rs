@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, json};
+use uxfs::Error;
 use uxfs::disk::OpenMode;
-use uxfs::{Error, volume};
 use uxfs_check::{CheckError, CheckOptions, Replay, Report, check};
 
+use crate::address;
 use crate::image::Images;
 use crate::json;
 use crate::session::{Failure, Result, Session};
@@ -69,7 +70,7 @@ pub(super) fn verify(
     session: &Session,
     images: &Images,
 ) -> Option<Report> {
-    let dev = match volume::open(path, OpenMode::Read, images.location()) {
+    let dev = match address::open(path, OpenMode::Read, images.location()) {
         Ok(dev) => dev,
         Err(error) => {
             session.fail_with(OPERATIONAL, Failure::host(path, &error));

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use uxfs::disk::OpenMode;
 use uxfs::import::ImportError;
 use uxfs::resize::ResizeError;
-use uxfs::volume::{self, Location};
+use uxfs::volume::Location;
 use uxfs_image::build::{self, BuildOptions, BuildSummary, UuidSource};
 use uxfs_image::output::Format;
 use uxfs_image::resize::DiskResize;
@@ -15,7 +15,7 @@ use uxfs_image::{ImageError, info, resize, types};
 
 use crate::progress::Bar;
 use crate::session::{Failure, Result, Session};
-use crate::{interrupt, json, number, time};
+use crate::{address, interrupt, json, number, time};
 
 /// Build, list and resize whole disk images
 ///
@@ -248,7 +248,7 @@ fn build_document(options: &Build, wanted: &BuildOptions, summary: &BuildSummary
 
 fn run_info(options: &Info, session: &Session) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(&options.image, &error);
-    let disk = volume::open(&options.image, OpenMode::Read, &Location::whole()).map_err(host)?;
+    let disk = address::open(&options.image, OpenMode::Read, &Location::whole()).map_err(host)?;
     let found = info::info(&disk).map_err(host)?;
     let table = found.table.map(|kind| kind.to_string().to_lowercase());
     if options.json {

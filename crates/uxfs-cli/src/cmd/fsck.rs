@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Map, json};
 use uxfs::disk::OpenMode;
-use uxfs::{Fs, OpenOptions, volume};
+use uxfs::{Fs, OpenOptions};
 use uxfs_check::{LogState, Verdict, code};
 
 use super::check;
 use crate::image::Images;
 use crate::session::{Failure, Result, Session};
-use crate::{interrupt, json};
+use crate::{address, interrupt, json};
 
 /// Check a volume before it is mounted, and replay its log
 ///
@@ -134,7 +134,7 @@ fn advise(session: &Session, path: &Path, what: &str) {
 
 /// Replays the log on the device and leaves it clean. Returns the number of transactions in it.
 fn replay(path: &Path, images: &Images) -> Result<u64> {
-    let dev = volume::open(path, OpenMode::Write, images.location())
+    let dev = address::open(path, OpenMode::Write, images.location())
         .map_err(|error| Failure::host(path, &error))?;
     let failed = |error| Failure::volume(path, error);
     let fs = Fs::open(dev, OpenOptions::default()).map_err(failed)?;

@@ -10,6 +10,7 @@ use uxfs_image::ImageError;
 use uxfs_image::output::Format;
 
 use super::mkfs::Geometry;
+use crate::address;
 use crate::contexts::LabelOptions;
 use crate::image::Images;
 use crate::interrupt;
@@ -188,6 +189,10 @@ impl Options {
 }
 
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    address::refuse(
+        &options.image,
+        "make a volume there by uxfs mkfs, then fill it by uxfs cp -a",
+    )?;
     let mut wanted = ImportOptions::from_source(options.source()?, &options.image);
     wanted.owners = options.owners();
     wanted.labels = options.labels.labels()?;

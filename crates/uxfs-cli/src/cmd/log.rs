@@ -7,10 +7,11 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use serde_json::{Map, Value, json};
 use uxfs::disk::{BlockDev, OpenMode};
-use uxfs::{Fs, OpenOptions, volume};
+use uxfs::{Fs, OpenOptions};
 use uxfs_format::Lsn;
 use uxfs_journal::recovery::{Assembler, Bounds, Log, State, Transaction, Walk, describe};
 
+use crate::address;
 use crate::image::Images;
 use crate::json;
 use crate::session::{Failure, Result, Session};
@@ -129,7 +130,7 @@ struct Opened {
 }
 
 fn open(path: &Path, images: &Images) -> core::result::Result<Opened, Failure> {
-    let dev = volume::open(path, OpenMode::Read, images.location())
+    let dev = address::open(path, OpenMode::Read, images.location())
         .map_err(|error| Failure::host(path.as_os_str(), &error))?;
     let mut options = OpenOptions::read_only();
     options.norecovery = true;

@@ -15,10 +15,9 @@ use uxfs::volume::{self, Location};
 
 use super::population::{self, PopulationOptions};
 use crate::image::Images;
-use crate::interrupt;
 use crate::session::{Failure, Result, Session};
-use crate::time;
 use crate::users::{self, Owner};
+use crate::{address, interrupt, time};
 
 /// Make an XFS file system in a file or on a block device, with mkfs.xfs' options
 ///
@@ -260,9 +259,11 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 fn check_writable(path: &Path, location: &Location, there: bool) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
     if there {
-        volume::open(path, OpenMode::Write, location).map_err(host)?;
+        address::open(path, OpenMode::Write, location).map_err(host)?;
     }
-    volume::wants_qcow2(path, location).map_err(host)?;
+    if !address::is(path) {
+        volume::wants_qcow2(path, location).map_err(host)?;
+    }
     Ok(())
 }
 
@@ -274,6 +275,10 @@ enum Length {
 
 fn length(path: &Path, location: &Location) -> Result<Option<Length>> {
     let host = |error: std::io::Error| Failure::host(path, &error);
+    if address::is(path) {
+        let device = address::open(path, OpenMode::Read, location).map_err(host)?;
+        return Ok(Some(Length::Device(device.len())));
+    }
     match std::fs::metadata(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound && location.is_whole() => {
             Ok(None)
@@ -289,7 +294,7 @@ fn length(path: &Path, location: &Location) -> Result<Option<Length>> {
 
 fn refuse_existing(path: &Path, location: &Location) -> Result<()> {
     let host = |error: std::io::Error| Failure::host(path, &error);
-    let device = volume::open(path, OpenMode::Read, location).map_err(host)?;
+    let device = address::open(path, OpenMode::Read, location).map_err(host)?;
     match mkfs::signature::existing(&*device).map_err(host)? {
         Some(what) => Err(Failure::bare(format!(
             "{} appears to contain an existing filesystem ({what}).\n\
@@ -338,11 +343,11 @@ fn write(
         Some(Length::Device(_)) => (OpenMode::Write, false),
     };
     interrupt::watch("mkfs", path).map_err(host)?;
-    let new_file = NewFile::create(path).map_err(host)?;
+    let new_file = (!address::is(path)).then(|| NewFile::create(path)).transpose().map_err(host)?;
     if matches!(mode, OpenMode::Create(_)) {
         volume::prepare(path, size, location).map_err(host)?;
     }
-    let device = volume::open(path, mode, location).map_err(host)?;
+    let device = address::open(path, mode, location).map_err(host)?;
     if !options.keep && mode == OpenMode::Write {
         device.discard(0, device.len());
     }
@@ -356,6 +361,6 @@ fn write(
     if let Some(population) = &content.population {
         population::run(device, population, options.quiet, session)?;
     }
-    new_file.keep();
+    new_file.into_iter().for_each(NewFile::keep);
     Ok(())
 }

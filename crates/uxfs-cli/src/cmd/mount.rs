@@ -16,10 +16,11 @@ use clap::Args;
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
-use uxfs::{Devices, Fs, volume};
+use uxfs::{Devices, Fs};
 use uxfs_fuse::record::ImageId;
 use uxfs_fuse::{Trimming, mounts, server_has_died};
 
+use crate::address;
 use crate::cli::OPTIONS_ID;
 use crate::cmd::{opening, remount};
 use crate::image::{Images, optional_device};
@@ -244,7 +245,7 @@ fn serve(
 ) -> Result<Option<String>> {
     let say = |line: &str| session.say(format!("uxfs: mount: {line}").as_bytes());
     let host = |path: &Path, error: std::io::Error| Failure::host(path, &error);
-    let image = options.image.canonicalize().map_err(|error| host(&options.image, error))?;
+    let image = address::absolute(&options.image).map_err(|error| host(&options.image, error))?;
     remove_dead_mount(given, &say)?;
     let dir = given.canonicalize().map_err(|error| host(given, error))?;
     if !dir.is_dir() {
@@ -339,18 +340,20 @@ fn opener(
     images: &Images,
 ) -> Result<impl Fn(&uxfs_fuse::Options) -> std::result::Result<Fs, String> + Send + Sync + 'static>
 {
-    let id = ImageId::of(image).map_err(|error| Failure::host(image, &error))?;
+    let file = !address::is(image);
+    let id = file.then(|| ImageId::of(image)).transpose();
+    let id = id.map_err(|error| Failure::host(image, &error))?;
     let (image, location) = (image.to_owned(), images.location().clone());
     let logdev = images.logdev().map(Path::to_owned);
     let rtdev = images.rtdev().map(Path::to_owned);
     Ok(move |options: &uxfs_fuse::Options| {
-        if ImageId::of(&image).ok() != Some(id) {
+        if id.is_some() && ImageId::of(&image).ok() != id {
             return Err(format!("the image is no longer at {}", image.display()));
         }
         let mode = if options.read_only { OpenMode::Read } else { OpenMode::Write };
         let name = image.display();
         let opened =
-            volume::open(&image, mode, &location).map_err(|error| format!("{name}: {error}"))?;
+            address::open(&image, mode, &location).map_err(|error| format!("{name}: {error}"))?;
         let mut devices = Devices::new(opened);
         devices.log = optional_device(logdev.as_deref()).map_err(|failure| failure.to_string())?;
         devices.realtime =

@@ -9,8 +9,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use uxfs::disk::OpenMode;
-use uxfs::{Devices, Fs, volume};
+use uxfs::{Devices, Fs};
 
+use crate::address;
 use crate::image::{Images, optional_device};
 use crate::session::{Failure, Result};
 
@@ -54,11 +55,11 @@ fn open_quietly(
     say: &dyn Fn(&str),
 ) -> Result<Fs> {
     let mode = if parsed.read_only { OpenMode::Read } else { OpenMode::Write };
-    let dev = match volume::open(image, mode, images.location()) {
+    let dev = match address::open(image, mode, images.location()) {
         Err(error) if !parsed.read_only && is_write_protected(&error) => {
             say(&format!("{} cannot be written: it is served read-only", image.display()));
             parsed.read_only = true;
-            volume::open(image, OpenMode::Read, images.location())
+            address::open(image, OpenMode::Read, images.location())
         }
         other => other,
     };

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Map, json};
 use uxfs::resize::{self, Method, ResizeOptions, Target};
 
+use crate::address;
 use crate::image::Images;
 use crate::session::{Failure, Result, Session};
 use crate::{json, number};
@@ -49,6 +50,7 @@ fn parse_size(text: &str) -> std::result::Result<u64, String> {
 }
 
 pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Result<()> {
+    address::refuse(&options.image, "resize the image where it lies")?;
     let target = match (options.minimize, options.size) {
         (true, _) => Target::Minimize,
         (false, Some(bytes)) => Target::Bytes(bytes),

@@ -11,6 +11,7 @@ use signal_hook::iterator::Signals;
 use uxfs_fuse::Until;
 use uxfs_fuse::virtiofs::{Access, Socket};
 
+use crate::address;
 use crate::cli::OPTIONS_ID;
 use crate::cmd::opening;
 use crate::image::Images;
@@ -107,7 +108,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         parsed.threads = Some(threads.into());
     }
     let given = &options.image;
-    let image = given.canonicalize().map_err(|error| Failure::host(given, &error))?;
+    let image = address::absolute(given).map_err(|error| Failure::host(given, &error))?;
     let of_socket = |error: std::io::Error| Failure::host(&options.virtiofs, &error);
     // From here on a signal ends the service, not the process.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(of_socket)?;

@@ -4,14 +4,15 @@ use std::path::Path;
 
 use uxfs::disk::OpenMode;
 use uxfs::identity::Identity;
-use uxfs::volume::{self, Location};
+use uxfs::volume::Location;
 
 use super::program::Stop;
+use crate::address;
 use crate::session::Failure;
 
 /// The superblocks of the volume in an image or on a device.
 pub(super) fn identity(path: &Path, mode: OpenMode) -> Result<Identity, Stop> {
-    let dev = volume::open(path, mode, &Location::whole())
+    let dev = address::open(path, mode, &Location::whole())
         .map_err(|error| Failure::host(path, &error))?;
     Ok(Identity::read(dev).map_err(|error| Failure::volume(path, error))?)
 }

@@ -6,10 +6,11 @@ use std::path::Path;
 use uxfs::disk::OpenMode;
 use uxfs::mkfs::table_of_7;
 use uxfs::resize::{self, Method, ResizeOptions, Target};
-use uxfs::volume::{self, Location};
+use uxfs::volume::Location;
 
 use super::program::{Line, Program, Stop, refused};
 use super::volume::{identity, refuse_directory};
+use crate::address;
 use crate::session::{Failure, Session};
 
 pub(super) const PROGRAM: Program = Program {
@@ -82,7 +83,7 @@ fn refuse(letter: char) -> Result<(), Stop> {
 
 /// Length in bytes of the file or device.
 fn length(path: &Path) -> Result<u64, Stop> {
-    let dev = volume::open(path, OpenMode::Read, &Location::whole())
+    let dev = address::open(path, OpenMode::Read, &Location::whole())
         .map_err(|error| Failure::host(path, &error))?;
     Ok(dev.len())
 }

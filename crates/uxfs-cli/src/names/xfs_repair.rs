@@ -4,11 +4,12 @@
 //! `uxfs check` replays the log in memory first.
 
 use uxfs::disk::OpenMode;
-use uxfs::volume::{self, Location};
+use uxfs::volume::Location;
 use uxfs_check::{CheckOptions, LogState, Verdict, check};
 
 use super::program::{Line, Program, Stop, refused};
 use super::volume::identity;
+use crate::address;
 use crate::session::{Failure, Session};
 
 pub(super) const PROGRAM: Program = Program {
@@ -41,7 +42,7 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
                    force_geometry to go on";
         return Err(Failure::new(path, why).into());
     }
-    let dev = volume::open(path, OpenMode::Read, &Location::whole())
+    let dev = address::open(path, OpenMode::Read, &Location::whole())
         .map_err(|error| Failure::host(path, &error))?;
     let report = check(&*dev, &CheckOptions::default(), &|_| {})
         .map_err(|error| Failure::new(path, error.to_string()))?;

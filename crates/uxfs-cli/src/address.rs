@@ -1,0 +1,190 @@
+//! Where an image lies: at a path of this machine, or elsewhere, at an address `SCHEME://…`.
+//!
+//! 1. An argument is an address if it begins with one of [`SCHEMES`] and `://`. A file of this machine with
+//!    such a name is written `./nbd://…`.
+//! 2. In an address with a path in the image, the first `:/` behind the scheme's `://` separates them:
+//!    `nbd://host:10809/export:/etc/passwd`. An address that has to contain `:/` writes it as `%3A/`.
+//! 3. Each command opens its image here, so each takes an address. What an image file is made of, such as
+//!    qcow2 or VHD, concerns files only: a device elsewhere is what its server presents.
+//! 4. A device elsewhere keeps its length: nothing creates, truncates or extends it.
+//!
+//! Used by [`crate::place`], [`crate::image`] and the commands that open a device themselves.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use uxfs::disk::{BlockDev, OpenMode};
+use uxfs::volume::{self, Location};
+use uxfs_host::OsStrExt;
+
+use crate::session::{Failure, Result};
+
+/// Opens the whole device at an address, for writing if the second argument is true.
+type Opener = fn(&Path, bool) -> io::Result<Arc<dyn BlockDev>>;
+
+/// A kind of address.
+struct Scheme {
+    name: &'static str,
+    /// The feature of this build that brings it.
+    feature: &'static str,
+    /// `None` in a build without the feature.
+    open: Option<Opener>,
+}
+
+const fn scheme(name: &'static str, feature: &'static str, open: Option<Opener>) -> Scheme {
+    Scheme { name, feature, open }
+}
+
+/// Network block devices.
+const NBD: Option<Opener> = None;
+
+/// Volumes on object storage.
+const REMOTE: Option<Opener> = None;
+
+const SCHEMES: &[Scheme] = &[
+    scheme("nbd", "nbd", NBD),
+    scheme("nbds", "nbd", NBD),
+    scheme("nbd+unix", "nbd", NBD),
+    scheme("nbds+unix", "nbd", NBD),
+    scheme("s3", "remote", REMOTE),
+    scheme("gs", "remote", REMOTE),
+    scheme("az", "remote", REMOTE),
+    scheme("file", "remote", REMOTE),
+];
+
+const MARK: &[u8] = b"://";
+
+/// The scheme of an argument that is an address.
+fn scheme_of(arg: &[u8]) -> Option<&'static Scheme> {
+    SCHEMES.iter().find(|scheme| {
+        arg.strip_prefix(scheme.name.as_bytes()).is_some_and(|rest| rest.starts_with(MARK))
+    })
+}
+
+/// Is the image at an address?
+pub(crate) fn is(image: &Path) -> bool {
+    scheme_of(image.as_os_str().as_bytes()).is_some()
+}
+
+/// Where an address ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// At the end of the argument.
+    Whole,
+    /// At a colon. What follows it is a path in the image.
+    Colon(usize),
+}
+
+/// The end of the address that an argument begins with; `None` if it begins with none.
+pub(crate) fn end(arg: &[u8]) -> Option<End> {
+    let from = scheme_of(arg)?.name.len() + MARK.len();
+    let colon = arg[from..].windows(2).position(|pair| pair == b":/");
+    Some(colon.map_or(End::Whole, |at| End::Colon(from + at)))
+}
+
+/// What makes two arguments name the same image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Identity {
+    /// Device and inode number of a file.
+    File((u64, u64)),
+    /// The text of an address.
+    Address(PathBuf),
+}
+
+/// The identity of an image.
+///
+/// # Errors
+/// Those of looking the file up; an address is not looked up.
+pub(crate) fn identity(image: &Path) -> io::Result<Identity> {
+    if is(image) {
+        return Ok(Identity::Address(image.to_owned()));
+    }
+    let meta = std::fs::metadata(image)?;
+    Ok(Identity::File(uxfs_host::id_of(image, &meta)))
+}
+
+/// Opens the device that holds a volume, at a path or at an address.
+///
+/// # Errors
+/// Those of [`volume::open`]; [`io::ErrorKind::Unsupported`] for an address that this build does not know;
+/// those of the server of a device.
+pub(crate) fn open(
+    image: &Path,
+    mode: OpenMode,
+    location: &Location,
+) -> io::Result<Arc<dyn BlockDev>> {
+    let Some(scheme) = scheme_of(image.as_os_str().as_bytes()) else {
+        return volume::open(image, mode, location);
+    };
+    let Some(open) = scheme.open else {
+        let text = format!(
+            "this build has no {}:// addresses: build uxfs with the feature '{}'",
+            scheme.name, scheme.feature
+        );
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    };
+    let part = volume::part(open(image, mode != OpenMode::Read)?, location)?;
+    match mode {
+        OpenMode::Create(least) if part.len() < least => {
+            let text = format!("has {} bytes, but {least} are needed", part.len());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+        _ => Ok(part),
+    }
+}
+
+/// The image by a name that holds in every directory, for a process that leaves this one.
+///
+/// # Errors
+/// Those of looking the file up.
+pub(crate) fn absolute(image: &Path) -> io::Result<PathBuf> {
+    match is(image) {
+        true => Ok(image.to_owned()),
+        false => image.canonicalize(),
+    }
+}
+
+/// Refuses an address for a command that makes or replaces image files.
+///
+/// # Errors
+/// If it is an address. The text says what does the same there.
+pub(crate) fn refuse(image: &Path, instead: &str) -> Result<()> {
+    match is(image) {
+        true => Err(Failure::new(image, format!("is an address, and this takes files: {instead}"))),
+        false => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_colon_and_slash_behind_the_scheme_end_an_address() {
+        let ends = |arg: &str, address: &str| {
+            let at = if arg == address { End::Whole } else { End::Colon(address.len()) };
+            assert_eq!(end(arg.as_bytes()), Some(at), "{arg}");
+        };
+        ends("nbd+unix:///v?socket=/run/x.sock:/two", "nbd+unix:///v?socket=/run/x.sock");
+        ends("nbd://host:10809/a:/b:/c", "nbd://host:10809/a");
+        ends("nbd://[::1]:10809/a", "nbd://[::1]:10809/a");
+        ends("file:///dir/store:/two", "file:///dir/store");
+        ends("s3://b/p@12:/a", "s3://b/p@12");
+        ends("s3://b/p%3A/q", "s3://b/p%3A/q");
+        for arg in ["disk.img://etc", "./nbd://a", "nbd:/a", "unknown://a", "NBD://a", "nbd"] {
+            assert_eq!(end(arg.as_bytes()), None, "{arg}");
+        }
+    }
+
+    #[test]
+    fn what_this_build_lacks_is_named_with_its_feature() {
+        for scheme in SCHEMES.iter().filter(|scheme| scheme.open.is_none()) {
+            let address = format!("{}://somewhere/x", scheme.name);
+            let opened = open(address.as_ref(), OpenMode::Read, &Location::whole());
+            let error = opened.err().unwrap();
+            assert_eq!(error.kind(), io::ErrorKind::Unsupported);
+            assert!(error.to_string().ends_with(&format!("feature '{}'", scheme.feature)));
+        }
+    }
+}
