@@ -195,6 +195,8 @@ enum Verb {
     Bench(Logged<cmd::bench::Options>),
     Mount(OnVolumeOwnO<cmd::mount::Options>),
     Serve(OnVolumeOwnO<cmd::serve::Options>),
+    #[cfg(all(feature = "nbd", target_os = "linux"))]
+    NbdServe(Box<OnVolume<cmd::nbd_serve::Options>>),
     Umount(cmd::umount::Options),
     #[cfg(feature = "crash")]
     Crash(cmd::crash::Options),
@@ -341,6 +343,8 @@ impl Cli {
             Verb::Stats(o) => &o.volume,
             Verb::Mount(o) => &o.volume,
             Verb::Serve(o) => &o.volume,
+            #[cfg(all(feature = "nbd", target_os = "linux"))]
+            Verb::NbdServe(o) => &o.volume,
             _ => return None,
         })
     }
@@ -420,6 +424,10 @@ impl Cli {
             }
             Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(&o.own, s, i)),
             Verb::Serve(o) => with("serve", false, &|s, i| cmd::serve::run(&o.own, s, i)),
+            #[cfg(all(feature = "nbd", target_os = "linux"))]
+            Verb::NbdServe(o) => {
+                with("nbd-serve", false, &|s, i| cmd::nbd_serve::run(&o.own, s, i))
+            }
             Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
             #[cfg(feature = "crash")]
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),

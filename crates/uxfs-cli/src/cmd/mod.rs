@@ -46,6 +46,8 @@ pub(crate) mod mknod;
 #[cfg(target_os = "linux")]
 pub(crate) mod mount;
 pub(crate) mod mv;
+#[cfg(all(feature = "nbd", target_os = "linux"))]
+pub(crate) mod nbd_serve;
 #[cfg(target_os = "linux")]
 mod opening;
 mod population;

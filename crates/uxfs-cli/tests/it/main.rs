@@ -28,6 +28,7 @@ mod listings;
 mod mount_ends;
 mod mounts;
 mod names;
+mod nbd;
 mod ordered;
 mod population;
 mod readme;

@@ -20,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-host", &[]),
     ("uxfs-format", &[]),
     ("uxfs-disk", &["uxfs-host"]),
+    ("uxfs-nbd", &["uxfs-disk"]),
     ("uxfs-archive", &["uxfs-host"]),
     ("uxfs-selinux", &[]),
     ("uxfs-journal", &["uxfs-disk", "uxfs-format", "uxfs-sync"]),
@@ -82,6 +83,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-journal",
             "uxfs-lab",
             "uxfs-metadump",
+            "uxfs-nbd",
         ],
     ),
     // Only tools use it outside of tests.
@@ -536,6 +538,7 @@ const MAY_CONVERT: &[(&str, &str)] = &[
     ("uxfs-check/src/bytes.rs", "the verifier shares no code with the engine; this is its door"),
     ("uxfs-archive/src", "tar, ACLs and verity descriptors"),
     ("uxfs-disk/src", "partition tables, qcow2 and VHD"),
+    ("uxfs-nbd/src/wire.rs", "the protocol of network block devices"),
     ("uxfs-virtiofs/src/device.rs", "the configuration of a virtio device"),
     ("uxfs-image/src", "partition tables, FAT, verity, qcow2 and VHD"),
     ("uxfs-testkit/src/rng.rs", "the same random bytes from a seed on every machine"),
