@@ -155,6 +155,8 @@ pub mod copy;
 #[cfg(feature = "archive")]
 pub mod export;
 pub mod files;
+#[cfg(feature = "forks")]
+pub mod forks;
 pub mod identity;
 #[cfg(feature = "selinux")]
 pub mod labels;

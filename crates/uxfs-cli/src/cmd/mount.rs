@@ -340,14 +340,12 @@ fn opener(
     images: &Images,
 ) -> Result<impl Fn(&uxfs_fuse::Options) -> std::result::Result<Fs, String> + Send + Sync + 'static>
 {
-    let file = !address::is(image);
-    let id = file.then(|| ImageId::of(image)).transpose();
-    let id = id.map_err(|error| Failure::host(image, &error))?;
+    let id = ImageId::of(image).map_err(|error| Failure::host(image, &error))?;
     let (image, location) = (image.to_owned(), images.location().clone());
     let logdev = images.logdev().map(Path::to_owned);
     let rtdev = images.rtdev().map(Path::to_owned);
     Ok(move |options: &uxfs_fuse::Options| {
-        if id.is_some() && ImageId::of(&image).ok() != id {
+        if ImageId::of(&image).ok() != Some(id) {
             return Err(format!("the image is no longer at {}", image.display()));
         }
         let mode = if options.read_only { OpenMode::Read } else { OpenMode::Write };

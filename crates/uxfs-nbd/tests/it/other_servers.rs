@@ -92,7 +92,7 @@ fn nbdkit_with_delays_and_large_blocks() {
                 "blocksize-error-policy=error",
             ],
         ),
-        ("nozero", &["--filter=nozero", "--filter=fua", "memory", "8M", "fuamode=none"]),
+        ("nozero", &["--filter=nozero", "--filter=fua", "memory", "8M", "fuamode=discard"]),
     ] {
         let socket = dir.path().join(name);
         let _server = nbdkit(&socket, arguments);
