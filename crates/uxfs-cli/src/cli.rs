@@ -184,6 +184,9 @@ enum Verb {
     Check(OnVolume<cmd::check::Options>),
     Fsck(OnVolume<cmd::fsck::Options>),
     Resize(OnVolume<cmd::resize::Options>),
+    Fork(cmd::fork::Options),
+    Diff(OnVolume<cmd::diff::Options>),
+    Commit(cmd::commit::Options),
     Metadump(OnVolumeOwnO<cmd::metadump::Options>),
     Mdrestore(cmd::mdrestore::Options),
     Disk(cmd::disk::Options),
@@ -338,6 +341,7 @@ impl Cli {
             Verb::Check(o) => &o.volume,
             Verb::Fsck(o) => &o.volume,
             Verb::Resize(o) => &o.volume,
+            Verb::Diff(o) => &o.volume,
             Verb::Metadump(o) => &o.volume,
             Verb::Log(o) => &o.volume,
             Verb::Stats(o) => &o.volume,
@@ -409,6 +413,9 @@ impl Cli {
             Verb::Check(o) => with("check", o.own.json, &|s, i| cmd::check::run(&o.own, s, i)),
             Verb::Fsck(o) => with("fsck", o.own.json, &|s, i| cmd::fsck::run(&o.own, s, i)),
             Verb::Resize(o) => with("resize", o.own.json, &|s, i| cmd::resize::run(&o.own, s, i)),
+            Verb::Fork(o) => with("fork", false, &|_, _| cmd::fork::run(o)),
+            Verb::Diff(o) => with("diff", o.own.json, &|s, i| cmd::diff::run(&o.own, s, i)),
+            Verb::Commit(o) => with("commit", o.json, &|s, _| cmd::commit::run(o, s)),
             Verb::Metadump(o) => {
                 with("metadump", o.own.json, &|s, i| cmd::metadump::run(&o.own, s, i))
             }

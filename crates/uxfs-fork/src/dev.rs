@@ -120,6 +120,17 @@ pub(crate) fn open_file(file: &File, path: &Path) -> io::Result<Opened> {
     Ok(Opened { base_path, content, tail })
 }
 
+/// The blocks in which the child at `path` may differ from its base, ascending, as runs of first block and
+/// number of blocks. A child that a process writes to is refused.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] if the file is damaged; those of the host.
+pub fn changes(path: &Path) -> io::Result<Vec<(u64, u64)>> {
+    let dev = FileDev::open(path, OpenMode::Read)?;
+    let content = open_file(file_of(&dev)?, path)?.content;
+    Ok(content.map.runs().map(|(first, count, _)| (first, count)).collect())
+}
+
 impl ForkDev {
     /// Opens the child in `file`, which was opened at `path`. `open_base` opens the base for reading.
     ///
@@ -145,25 +156,6 @@ impl ForkDev {
         let flushing = Arc::default();
         let blocks = RwLock::new(Blocks { dirty: BTreeMap::new(), flushing, content });
         Ok(Self { file, base, len, chunks: Chunks::default(), blocks, tail: Mutex::new(tail) })
-    }
-
-    /// Blocks that differ from the base, ascending, as runs of first block and number. What is not flushed
-    /// does not count.
-    pub fn changed(&self) -> Vec<(u64, u64)> {
-        let blocks = self.blocks.read();
-        let mut runs: Vec<(u64, u64)> = Vec::new();
-        for (first, count, _) in blocks.content.map.runs() {
-            match runs.last_mut() {
-                Some((from, len)) if *from + *len == first => *len += count,
-                _ => runs.push((first, count)),
-            }
-        }
-        runs
-    }
-
-    /// The base.
-    pub fn base(&self) -> &Arc<dyn BlockDev> {
-        &self.base
     }
 
     fn check(&self, offset: u64, len: u64) -> io::Result<()> {

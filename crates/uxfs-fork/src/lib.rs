@@ -52,7 +52,7 @@ mod sys;
 
 pub use base::Base;
 pub use commit::{Committed, Mark, commit};
-pub use dev::{ForkDev, base_of, create, rebase};
+pub use dev::{ForkDev, base_of, changes, create, rebase};
 pub use head::is_fork;
 
 /// Bytes of a block, the unit in which a child differs from its base.

@@ -37,12 +37,13 @@
 //! ```
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use uxfs_disk::{FileDev, OpenMode};
 pub use uxfs_fork::{Committed, base_of};
 use uxfs_format::superblock::{self, Superblock};
 
+use crate::diff::Changed;
 use crate::volume::{self, Location};
 
 /// Makes a child of the image `base` in the new file `fork`.
@@ -85,6 +86,44 @@ pub fn commit(fork: &Path) -> io::Result<Committed> {
     let file = FileDev::open(fork, OpenMode::Write)?;
     let open_base = |base: &Path| volume::open(base, OpenMode::Write, &Location::whole());
     uxfs_fork::commit(&file, fork, &open_base, &mark)
+}
+
+/// An image, with the runs of blocks in which it may differ from its base.
+type Ancestor = (PathBuf, Vec<(u64, u64)>);
+
+/// An image and what it is a child of, from the child on.
+fn ancestors(image: &Path) -> io::Result<Vec<Ancestor>> {
+    let mut found = Vec::new();
+    let mut path = image.canonicalize()?;
+    // A child of itself would be refused when it is opened.
+    while found.len() <= volume::FORKS_MAX as usize && is_fork(&path)? {
+        let base = base_of(&path)?.canonicalize()?;
+        found.push((path.clone(), uxfs_fork::changes(&path)?));
+        path = base;
+    }
+    found.push((path, Vec::new()));
+    Ok(found)
+}
+
+/// The bytes of their disks in which two images may differ: what was changed since they had a common base.
+/// `None` if they have none.
+///
+/// # Errors
+/// Those of reading the images; [`io::ErrorKind::ResourceBusy`] if one is being written.
+pub fn differing(one: &Path, other: &Path) -> io::Result<Option<Changed>> {
+    let (one, other) = (ancestors(one)?, ancestors(other)?);
+    let common = one.iter().enumerate().find_map(|(at, (path, _))| {
+        other.iter().position(|(candidate, _)| candidate == path).map(|found| (at, found))
+    });
+    let Some((own, others)) = common else { return Ok(None) };
+    let mut changed = Changed::default();
+    for (_, runs) in one[..own].iter().chain(&other[..others]) {
+        for (first, count) in runs {
+            let block = uxfs_fork::BLOCK as u64;
+            changed.add(first * block..(first + count) * block);
+        }
+    }
+    Ok(Some(changed))
 }
 
 /// Marks a superblock as that of an unfinished volume, or removes the mark.

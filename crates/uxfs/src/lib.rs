@@ -152,6 +152,7 @@ pub mod import;
 pub mod check;
 #[cfg(feature = "archive")]
 pub mod copy;
+pub mod diff;
 #[cfg(feature = "archive")]
 pub mod export;
 pub mod files;

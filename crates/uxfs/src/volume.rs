@@ -74,7 +74,7 @@ pub fn open(path: &Path, mode: OpenMode, location: &Location) -> io::Result<Arc<
 
 /// Most forks of forks.
 #[cfg(feature = "forks")]
-const FORKS_MAX: u32 = 16;
+pub(crate) const FORKS_MAX: u32 = 16;
 
 /// Opens a whole disk: a file, a block device, a qcow2 or a VHD image, or a fork.
 fn disk(path: &Path, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {

@@ -19,6 +19,7 @@ mod disks;
 mod edits;
 mod errors;
 mod fixture;
+mod forks;
 mod fsck;
 mod hosts;
 mod kills;
