@@ -278,7 +278,7 @@ fn serve(
     let mounted =
         uxfs_fuse::mount(fs, &image, &dir, &parsed).map_err(|error| host(&dir, explain(error)))?;
     if !parsed.read_only
-        && let Some(hint) = owner_hint(&dir, &options.image)
+        && let Some(hint) = owner_hint(&dir, options.delta.as_ref().unwrap_or(&options.image))
     {
         say(&hint);
     }

@@ -1,6 +1,8 @@
 //! `uxfs fork`, `uxfs mount --delta`, `uxfs diff` and `uxfs commit`, with xfs_repair and diff(1) as judges.
 
 use crate::fixture::Fixture;
+use crate::mount_ends::until;
+use crate::nbd::{Process, serve};
 
 /// `a.img` with a tree, and its fork `child`.
 fn family() -> Fixture {
@@ -12,12 +14,9 @@ fn family() -> Fixture {
 
 /// Judges an image of any format by a raw copy of it.
 fn check(fixture: &Fixture, image: &str) {
-    let served = fixture.bash(&format!(
-        "uxfs nbd-serve -r {image} --socket s 2>said & until grep -q ready said; do sleep 0.05; done; \
-         qemu-img convert -f raw -O raw 'nbd+unix:///?socket=s' raw.img; code=$?; kill %1; wait; \
-         exit $code"
-    ));
-    assert!(served.code == 0, "{served:?}");
+    let served = serve(fixture, &["-r", image, "--socket", "judge.sock"]);
+    fixture.sh("qemu-img convert -f raw -O raw 'nbd+unix:///?socket=judge.sock' raw.img");
+    drop(served);
     fixture.check("raw.img");
 }
 
@@ -84,12 +83,14 @@ fn a_killed_mount_keeps_what_was_synced_in_its_delta() {
     let fixture = Fixture::with_image(&[]);
     fixture.sh("mkdir mnt");
     for round in 0..3 {
-        let killed = fixture.bash(&format!(
-            "uxfs mount -f a.img --delta child mnt & until mountpoint -q mnt; do sleep 0.05; done; \
-             cp -r /usr/include mnt/{round}; echo {round} >mnt/kept-{round}; uxfs sync mnt; \
-             cp -r /usr/include mnt/loose-{round}; kill -9 %1; wait; umount -l mnt"
-        ));
-        assert!(killed.out.is_empty(), "{killed:?}");
+        let args = ["mount", "-f", "a.img", "--delta", "child", "mnt"];
+        let mount = Process::start(&fixture, env!("CARGO_BIN_EXE_uxfs"), &args);
+        until("mounted", || fixture.run(&["mountpoint", "-q", "mnt"]).code == 0);
+        fixture.sh(&format!("cp -r /usr/include mnt/{round}; echo {round} >mnt/kept-{round}"));
+        fixture.uxfs(&["sync", "mnt"]).good();
+        fixture.sh(&format!("cp -r /usr/include mnt/loose-{round}"));
+        mount.kill();
+        fixture.run(&["umount", "-l", "mnt"]);
     }
     fixture.uxfs(&["log", "quiesce", "child"]).good();
     check(&fixture, "child");

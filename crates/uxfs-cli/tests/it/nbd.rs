@@ -8,17 +8,17 @@ use crate::fixture::Fixture;
 use crate::mount_ends::until;
 
 /// A process of a test, killed with it.
-struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
-    fn start(fixture: &Fixture, program: &str, args: &[&str]) -> Self {
+    pub(crate) fn start(fixture: &Fixture, program: &str, args: &[&str]) -> Self {
         let mut command = Command::new(program);
         command.args(args).current_dir(fixture.path(".")).stdin(Stdio::null());
         let said = std::fs::File::create(fixture.path("said")).expect("a file");
         Self(command.stderr(said).spawn().unwrap_or_else(|error| panic!("{program}: {error}")))
     }
 
-    fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.0.kill().expect("it runs");
         self.0.wait().expect("it ends");
     }
@@ -227,7 +227,8 @@ fn a_server_that_fails_writes_stops_the_volume_and_loses_nothing_confirmed() {
     fixture.check("a.img");
 }
 
-fn serve(fixture: &Fixture, args: &[&str]) -> Process {
+/// `uxfs nbd-serve` with these arguments, ready for clients.
+pub(crate) fn serve(fixture: &Fixture, args: &[&str]) -> Process {
     let all = [&["nbd-serve"], args].concat();
     let process = Process::start(fixture, env!("CARGO_BIN_EXE_uxfs"), &all);
     until("ready", || {
