@@ -319,6 +319,11 @@ impl BlockDev for ForkDev {
         // The base has its blocks in any case, and what a delta holds is given back by a rewrite.
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        // Most of it is the base's.
+        self.base.will_read(offset, len);
+    }
+
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
         self.change(offset, len, |_, part| part.fill(0), true)
     }

@@ -23,8 +23,7 @@ use crate::session::{Failure, Result};
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs fork base.img child\n  \
-    uxfs mount base.img --delta child /mnt\n  \
-    for i in $(seq 100); do uxfs fork base.img sandbox-$i; done\n  \
+    uxfs fork child grandchild\n  \
     uxfs fork --rebase /new/place/base.img child")]
 pub(crate) struct Options {
     /// The child exists: name another file with the same content as its base
