@@ -50,10 +50,10 @@ pub(crate) struct Options {
     #[arg(long, value_name = "ADDRESS:PORT")]
     bind: Option<SocketAddr>,
     /// Serve for reading only
-    #[arg(short = 'r', long)]
+    #[arg(long)]
     read_only: bool,
     /// Name of the export; clients that name none get it too
-    #[arg(short = 'x', long, value_name = "NAME", default_value = "", value_parser = export)]
+    #[arg(long, value_name = "NAME", default_value = "", value_parser = export)]
     export: String,
     /// Speak TLS only, with the certificates in this PEM file
     #[arg(long, value_name = "FILE", requires = "tls_key")]

@@ -14,7 +14,7 @@ fn family() -> Fixture {
 
 /// Judges an image of any format by a raw copy of it.
 fn check(fixture: &Fixture, image: &str) {
-    let served = serve(fixture, &["-r", image, "--socket", "judge.sock"]);
+    let served = serve(fixture, &["--read-only", image, "--socket", "judge.sock"]);
     fixture.sh("qemu-img convert -f raw -O raw 'nbd+unix:///?socket=judge.sock' raw.img");
     drop(served);
     fixture.check("raw.img");
@@ -118,7 +118,7 @@ fn diff_names_what_differs_and_reads_nothing_that_is_shared() {
     ran(&["cp", "-r", "t/dir", "child:/new"]);
     ran(&["chmod", "600", "child:/t/file"]);
     ran(&["ln", "-sf", "elsewhere", "child:/t/link"]);
-    ran(&["xattr", "set", "child:/t/dir/big", "user.new", "value"]);
+    ran(&["xattr", "set", "-n", "user.new", "-v", "value", "child:/t/dir/big"]);
     ran(&["cp", "--preserve=timestamps", "changed", "child:/big"]);
     let found = fixture.uxfs(&["diff", "a.img", "child"]);
     assert_eq!((found.code, found.err.as_str()), (1, ""));
@@ -168,7 +168,7 @@ fn commit_writes_the_changes_into_the_base() {
     assert!(said.contains("a.img: ") && said.ends_with(" bytes written\n"), "{said}");
     fixture.check("a.img");
     ran(&["cp", "-a", "a.img:/again", "back"]);
-    fixture.sh("diff -r --no-dereference t back");
+    fixture.sh("diff -r --no-dereference t/dir back/dir");
     assert_eq!(ran(&["diff", "a.img", "child"]), "");
     assert_eq!(
         ran(&["commit", "child"]),

@@ -242,7 +242,7 @@ fn nbd_serve_serves_an_image_of_any_format_and_ends_cleanly() {
     let fixture = Fixture::new();
     fixture.uxfs(&["mkfs", "-q", "-d", "size=320m", "a.qcow2"]).good();
     fixture.uxfs(&["mkdir", "a.qcow2:/dir"]).good();
-    let served = serve(&fixture, &["a.qcow2", "--socket", "nbd.sock", "-x", "v"]);
+    let served = serve(&fixture, &["a.qcow2", "--socket", "nbd.sock", "--export", "v"]);
     let busy = fixture.uxfs(&["ls", "a.qcow2:/"]).bad(2);
     assert!(busy.contains("in use"), "{busy}");
     fixture.sh(&format!("qemu-img convert -f raw -O raw '{AT}' copy.img"));
@@ -253,7 +253,7 @@ fn nbd_serve_serves_an_image_of_any_format_and_ends_cleanly() {
     assert!(!fixture.path("nbd.sock").exists());
     assert_eq!(fixture.uxfs(&["ls", "a.qcow2:/"]).good(), "dir\nmore\n");
     // Read-only ones share the image.
-    let _one = serve(&fixture, &["a.qcow2", "--socket", "nbd.sock", "-r"]);
+    let _one = serve(&fixture, &["a.qcow2", "--socket", "nbd.sock", "--read-only"]);
     assert_eq!(fixture.uxfs(&["ls", "a.qcow2:/"]).good(), "dir\nmore\n");
     assert_eq!(fixture.uxfs(&["ls", "nbd+unix:///?socket=nbd.sock:/"]).good(), "dir\nmore\n");
     assert!(
