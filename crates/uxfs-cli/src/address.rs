@@ -23,27 +23,37 @@ use crate::session::{Failure, Result};
 /// Opens the whole device at an address, for writing if the second argument is true.
 type Opener = fn(&Path, bool) -> io::Result<Arc<dyn BlockDev>>;
 
+/// Writes an address so that it holds in every directory.
+type Absolute = fn(&Path) -> io::Result<PathBuf>;
+
 /// A kind of address.
 struct Scheme {
     name: &'static str,
     /// The feature of this build that brings it.
     feature: &'static str,
     /// `None` in a build without the feature.
-    open: Option<Opener>,
+    way: Option<(Opener, Absolute)>,
 }
 
-const fn scheme(name: &'static str, feature: &'static str, open: Option<Opener>) -> Scheme {
-    Scheme { name, feature, open }
+const fn scheme(
+    name: &'static str,
+    feature: &'static str,
+    way: Option<(Opener, Absolute)>,
+) -> Scheme {
+    Scheme { name, feature, way }
 }
 
 /// Network block devices.
-const NBD: Option<Opener> = None;
+#[cfg(all(feature = "nbd", target_os = "linux"))]
+const NBD: Option<(Opener, Absolute)> = Some((nbd::open, nbd::absolute));
+#[cfg(not(all(feature = "nbd", target_os = "linux")))]
+const NBD: Option<(Opener, Absolute)> = None;
 
 /// Volumes on object storage.
 #[cfg(feature = "remote")]
-const REMOTE: Option<Opener> = Some(crate::remote::open);
+const REMOTE: Option<(Opener, Absolute)> = Some((crate::remote::open, crate::remote::absolute));
 #[cfg(not(feature = "remote"))]
-const REMOTE: Option<Opener> = None;
+const REMOTE: Option<(Opener, Absolute)> = None;
 
 const SCHEMES: &[Scheme] = &[
     scheme("nbd", "nbd", NBD),
@@ -57,6 +67,41 @@ const SCHEMES: &[Scheme] = &[
 ];
 
 const MARK: &[u8] = b"://";
+
+impl Scheme {
+    fn way(&self) -> io::Result<(Opener, Absolute)> {
+        self.way.ok_or_else(|| {
+            let (name, feature) = (self.name, self.feature);
+            let text = format!(
+                "this build has no {name}:// addresses: build uxfs with the feature '{feature}'"
+            );
+            io::Error::new(io::ErrorKind::Unsupported, text)
+        })
+    }
+}
+
+/// Network block devices.
+#[cfg(all(feature = "nbd", target_os = "linux"))]
+mod nbd {
+    use super::{Arc, BlockDev, Path, PathBuf, io};
+    use uxfs_nbd::{ClientOptions, NbdDev, Uri};
+
+    fn parse(address: &Path) -> io::Result<Uri> {
+        let text = address.to_str().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, "not UTF-8: write such bytes as %XX")
+        })?;
+        text.parse()
+    }
+
+    pub(super) fn open(address: &Path, write: bool) -> io::Result<Arc<dyn BlockDev>> {
+        Ok(Arc::new(NbdDev::open(parse(address)?, ClientOptions::default(), write)?))
+    }
+
+    pub(super) fn absolute(address: &Path) -> io::Result<PathBuf> {
+        let here = std::env::current_dir()?;
+        Ok(parse(address)?.absolute(&here).to_string().into())
+    }
+}
 
 /// The scheme of an argument that is an address.
 fn scheme_of(arg: &[u8]) -> Option<&'static Scheme> {
@@ -120,13 +165,7 @@ pub(crate) fn open(
     let Some(scheme) = scheme_of(image.as_os_str().as_bytes()) else {
         return volume::open(image, mode, location);
     };
-    let Some(open) = scheme.open else {
-        let text = format!(
-            "this build has no {}:// addresses: build uxfs with the feature '{}'",
-            scheme.name, scheme.feature
-        );
-        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
-    };
+    let (open, _) = scheme.way()?;
     let part = volume::part(open(image, mode != OpenMode::Read)?, location)?;
     match mode {
         OpenMode::Create(least) if part.len() < least => {
@@ -140,11 +179,11 @@ pub(crate) fn open(
 /// The image by a name that holds in every directory, for a process that leaves this one.
 ///
 /// # Errors
-/// Those of looking the file up.
+/// Those of looking the file up; an address that is not well formed.
 pub(crate) fn absolute(image: &Path) -> io::Result<PathBuf> {
-    match is(image) {
-        true => Ok(image.to_owned()),
-        false => image.canonicalize(),
+    match scheme_of(image.as_os_str().as_bytes()) {
+        Some(scheme) => (scheme.way()?.1)(image),
+        None => image.canonicalize(),
     }
 }
 
@@ -182,7 +221,7 @@ mod tests {
 
     #[test]
     fn what_this_build_lacks_is_named_with_its_feature() {
-        for scheme in SCHEMES.iter().filter(|scheme| scheme.open.is_none()) {
+        for scheme in SCHEMES.iter().filter(|scheme| scheme.way.is_none()) {
             let address = format!("{}://somewhere/x", scheme.name);
             let opened = open(address.as_ref(), OpenMode::Read, &Location::whole());
             let error = opened.err().unwrap();

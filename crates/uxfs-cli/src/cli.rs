@@ -184,6 +184,9 @@ enum Verb {
     Check(OnVolume<cmd::check::Options>),
     Fsck(OnVolume<cmd::fsck::Options>),
     Resize(OnVolume<cmd::resize::Options>),
+    Fork(cmd::fork::Options),
+    Diff(OnVolume<cmd::diff::Options>),
+    Commit(cmd::commit::Options),
     Metadump(OnVolumeOwnO<cmd::metadump::Options>),
     Mdrestore(cmd::mdrestore::Options),
     #[cfg(feature = "remote")]
@@ -199,6 +202,8 @@ enum Verb {
     Bench(Logged<cmd::bench::Options>),
     Mount(OnVolumeOwnO<cmd::mount::Options>),
     Serve(OnVolumeOwnO<cmd::serve::Options>),
+    #[cfg(all(feature = "nbd", target_os = "linux"))]
+    NbdServe(Box<OnVolume<cmd::nbd_serve::Options>>),
     Umount(cmd::umount::Options),
     #[cfg(feature = "crash")]
     Crash(cmd::crash::Options),
@@ -340,6 +345,7 @@ impl Cli {
             Verb::Check(o) => &o.volume,
             Verb::Fsck(o) => &o.volume,
             Verb::Resize(o) => &o.volume,
+            Verb::Diff(o) => &o.volume,
             Verb::Metadump(o) => &o.volume,
             #[cfg(feature = "remote")]
             Verb::Ship(o) => &o.volume,
@@ -347,6 +353,8 @@ impl Cli {
             Verb::Stats(o) => &o.volume,
             Verb::Mount(o) => &o.volume,
             Verb::Serve(o) => &o.volume,
+            #[cfg(all(feature = "nbd", target_os = "linux"))]
+            Verb::NbdServe(o) => &o.volume,
             _ => return None,
         })
     }
@@ -411,6 +419,9 @@ impl Cli {
             Verb::Check(o) => with("check", o.own.json, &|s, i| cmd::check::run(&o.own, s, i)),
             Verb::Fsck(o) => with("fsck", o.own.json, &|s, i| cmd::fsck::run(&o.own, s, i)),
             Verb::Resize(o) => with("resize", o.own.json, &|s, i| cmd::resize::run(&o.own, s, i)),
+            Verb::Fork(o) => with("fork", false, &|_, _| cmd::fork::run(o)),
+            Verb::Diff(o) => with("diff", o.own.json, &|s, i| cmd::diff::run(&o.own, s, i)),
+            Verb::Commit(o) => with("commit", o.json, &|s, _| cmd::commit::run(o, s)),
             Verb::Metadump(o) => {
                 with("metadump", o.own.json, &|s, i| cmd::metadump::run(&o.own, s, i))
             }
@@ -430,6 +441,10 @@ impl Cli {
             }
             Verb::Mount(o) => with("mount", false, &|s, i| cmd::mount::run(&o.own, s, i)),
             Verb::Serve(o) => with("serve", false, &|s, i| cmd::serve::run(&o.own, s, i)),
+            #[cfg(all(feature = "nbd", target_os = "linux"))]
+            Verb::NbdServe(o) => {
+                with("nbd-serve", false, &|s, i| cmd::nbd_serve::run(&o.own, s, i))
+            }
             Verb::Umount(o) => with("umount", false, &|s, _| cmd::umount::run(o, s)),
             #[cfg(feature = "crash")]
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),

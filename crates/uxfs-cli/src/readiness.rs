@@ -1,7 +1,7 @@
 //! Reports to a service manager that a command in the foreground serves requests, as sd_notify(3)
 //! does: a datagram to the socket that `NOTIFY_SOCKET` names. Without that variable nothing happens.
 //!
-//! Called by `uxfs mount -f` and `uxfs serve`.
+//! Called by `uxfs mount -f`, `uxfs serve` and `uxfs nbd-serve`.
 
 use std::ffi::OsStr;
 use std::io;

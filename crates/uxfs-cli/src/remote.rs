@@ -38,6 +38,15 @@ pub(crate) fn open(image: &Path, write: bool) -> io::Result<Arc<dyn BlockDev>> {
     Ok(Arc::new(RemoteDev::new(Checkpoint::open(remote, manifest)?, cache)))
 }
 
+/// The address as it holds in every directory, which each does.
+///
+/// # Errors
+/// What is wrong with the address.
+pub(crate) fn absolute(image: &Path) -> io::Result<PathBuf> {
+    Address::parse(&image.to_string_lossy())?;
+    Ok(image.to_owned())
+}
+
 /// The volume at an address. With `create` a directory that is to be the store is made.
 pub(crate) fn connect(
     address: &Address,

@@ -77,6 +77,8 @@ pub enum Fault {
     AtomicInPlace,
     /// The thread that removes a name panics in the middle of the removal.
     RemovalPanics,
+    /// A client of a network block device that lost its server does not write again what was not flushed.
+    UnflushedForgotten,
 }
 
 impl Fault {
@@ -96,7 +98,8 @@ impl Fault {
     /// The faults of atomic writes.
     pub const ATOMIC: [Self; 2] = [Self::AtomicInParts, Self::AtomicInPlace];
 
-    /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`].
+    /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`] and
+    /// [`Fault::UnflushedForgotten`].
     pub const ALL: [Self; 23] = [
         Self::FlushDropped,
         Self::FlushAfterLog,

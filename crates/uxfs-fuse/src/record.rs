@@ -73,7 +73,7 @@ pub enum Liveness {
     Unknown,
 }
 
-/// The identity of an image: the file, or the device of a device file.
+/// The identity of an image: the file, the device of a device file, or the text of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageId {
     device: u64,
@@ -90,7 +90,12 @@ impl ImageId {
     /// # Errors
     /// An I/O error of the host.
     pub fn of(path: &Path) -> io::Result<Self> {
-        let meta = fs::metadata(path)?;
+        let meta = match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_address(path) => {
+                return Ok(Self { device: u64::MAX, inode: hash(path), born: 0 });
+            }
+            other => other?,
+        };
         if meta.file_type().is_block_device() {
             return Ok(Self { device: meta.rdev(), inode: 0, born: 0 });
         }
@@ -102,6 +107,17 @@ impl ImageId {
     fn file_name(&self) -> String {
         format!("{:x}-{}", self.device, self.inode)
     }
+}
+
+/// Is it an address rather than a path? No file has the name that an address begins with.
+fn is_address(path: &Path) -> bool {
+    path.as_os_str().as_bytes().windows(3).any(|bytes| bytes == b"://")
+}
+
+/// FNV-1a of the path's bytes: the same in every process.
+fn hash(path: &Path) -> u64 {
+    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+    path.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }
 
 /// The identity of a process, which differs from a later process with the same number.
@@ -472,6 +488,14 @@ mod tests {
         let record = record();
         assert_eq!(Record::parse(&record.text()), Some(record));
         assert_eq!(Record::parse(b"image /a\nnonsense\n"), None);
+    }
+
+    #[test]
+    fn an_address_has_an_identity() {
+        let of = |address: &str| ImageId::of(Path::new(address)).unwrap();
+        assert_eq!(of("nbd://host/a"), of("nbd://host/a"));
+        assert_ne!(of("nbd://host/a"), of("nbd://host/b"));
+        assert!(ImageId::of(Path::new("/no/such/file")).is_err());
     }
 
     #[test]

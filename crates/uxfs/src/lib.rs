@@ -152,9 +152,12 @@ pub mod import;
 pub mod check;
 #[cfg(feature = "archive")]
 pub mod copy;
+pub mod diff;
 #[cfg(feature = "archive")]
 pub mod export;
 pub mod files;
+#[cfg(feature = "forks")]
+pub mod forks;
 pub mod identity;
 #[cfg(feature = "selinux")]
 pub mod labels;

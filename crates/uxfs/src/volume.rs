@@ -1,4 +1,4 @@
-//! Opens the device that holds a volume: a whole file, block device, qcow2 image or VHD image of fixed
+//! Opens the device that holds a volume: a whole file, block device, qcow2 image, fork or VHD image of fixed
 //! length, for reading a VHDX or VMDK image; the part of it behind an offset, or a partition.
 //!
 //! 1. If the volume is only a part of a disk, the disk is never truncated, extended or emptied,
@@ -59,7 +59,7 @@ impl Location {
 /// The errors of [`FileDev::open`]; [`io::ErrorKind::NotFound`] if the partition does not exist;
 /// [`io::ErrorKind::InvalidInput`] if the part does not lie completely on the device.
 pub fn open(path: &Path, mode: OpenMode, location: &Location) -> io::Result<Arc<dyn BlockDev>> {
-    let fixed = !location.is_whole() || holds_qcow2(path) || holds_vhd(path);
+    let fixed = !location.is_whole() || holds_fixed(path);
     let (mode, least) = match mode {
         OpenMode::Create(len) if fixed => (OpenMode::Write, len),
         other => (other, 0),
@@ -72,22 +72,60 @@ pub fn open(path: &Path, mode: OpenMode, location: &Location) -> io::Result<Arc<
     Ok(part)
 }
 
-/// Opens a whole disk: a file, a block device, a qcow2 or a VHD image.
+/// Most forks of forks.
+#[cfg(feature = "forks")]
+pub(crate) const FORKS_MAX: u32 = 16;
+
+/// Opens a whole disk: a file, a block device, a qcow2 or a VHD image, or a fork.
 fn disk(path: &Path, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
+    disk_below(path, mode, 0)
+}
+
+/// Opens a whole disk that is the base of so many forks.
+fn disk_below(path: &Path, mode: OpenMode, forks: u32) -> io::Result<Arc<dyn BlockDev>> {
     let dev = FileDev::open(path, mode)?;
     let vhd = dev.as_file().filter(|_| dev.is_regular()).map(vhd_len).transpose()?.flatten();
     if let Some(len) = vhd {
         return Ok(Arc::new(Slice::new(Arc::new(dev), 0, len)?));
     }
-    // The image owns the file and thereby its lock.
-    if let Some(file) = dev.as_file().filter(|_| dev.is_regular()) {
-        if is_qcow2(file)? {
-            return qcow2(file, path, mode != OpenMode::Read);
-        }
-        if let Some(format) = Foreign::of(file)? {
-            return foreign(file, format, mode);
-        }
+    let Some(file) = dev.as_file().filter(|_| dev.is_regular()) else { return Ok(Arc::new(dev)) };
+    let disk = if is_qcow2(file)? {
+        qcow2(file, path, mode != OpenMode::Read)?
+    } else if let Some(format) = Foreign::of(file)? {
+        foreign(file, format, mode)?
+    } else {
+        return fork_or_raw(dev, path, forks);
+    };
+    Ok(Arc::new(InFile { disk, _file: dev }))
+}
+
+/// A disk whose format another crate reads, with the file in which it lies, and so with its lock.
+struct InFile {
+    disk: Arc<dyn BlockDev>,
+    _file: FileDev,
+}
+
+impl BlockDev for InFile {
+    uxfs_disk::forward!(self => self.disk; len, read_at, write_at, write_vectored_at, write_bulk_at,
+        has_fua, write_fua_at, flush, discard, will_read, zero, allocate, check_present, warning, read_only,
+        sector_size, as_file);
+}
+
+#[cfg(feature = "forks")]
+fn fork_or_raw(dev: FileDev, path: &Path, forks: u32) -> io::Result<Arc<dyn BlockDev>> {
+    if !dev.as_file().is_some_and(|file| uxfs_fork::is_fork(file).unwrap_or(false)) {
+        return Ok(Arc::new(dev));
     }
+    if forks == FORKS_MAX {
+        let text = format!("more than {FORKS_MAX} forks of forks: commit some of them");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
+    let open_base = |base: &Path| disk_below(base, OpenMode::Read, forks + 1);
+    Ok(Arc::new(uxfs_fork::ForkDev::open(dev, path, &open_base)?))
+}
+
+#[cfg(not(feature = "forks"))]
+fn fork_or_raw(dev: FileDev, _: &Path, _forks: u32) -> io::Result<Arc<dyn BlockDev>> {
     Ok(Arc::new(dev))
 }
 
@@ -107,6 +145,11 @@ pub fn set_disk_len(path: &Path, len: u64) -> io::Result<()> {
     }
     if is_qcow2(file)? {
         return set_qcow2_len(file, path, len);
+    }
+    if holds_fork(path) {
+        let text =
+            "is a fork, which has the length of its base: resize the base, or a copy of the fork";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
     if let Some(format) = Foreign::of(file)? {
         return foreign(file, format, OpenMode::Write).map(drop);
@@ -161,6 +204,21 @@ fn no_qcow2() -> io::Error {
 
 fn holds_qcow2(path: &Path) -> bool {
     regular(path).is_some_and(|file| is_qcow2(&file).unwrap_or(false))
+}
+
+/// Does the file hold a disk whose length is not the file's?
+fn holds_fixed(path: &Path) -> bool {
+    holds_qcow2(path) || holds_vhd(path) || holds_fork(path)
+}
+
+#[cfg(feature = "forks")]
+fn holds_fork(path: &Path) -> bool {
+    regular(path).is_some_and(|file| uxfs_fork::is_fork(&file).unwrap_or(false))
+}
+
+#[cfg(not(feature = "forks"))]
+fn holds_fork(_: &Path) -> bool {
+    false
 }
 
 fn holds_vhd(path: &Path) -> bool {
@@ -239,7 +297,7 @@ pub fn wants_qcow2(path: &Path, location: &Location) -> io::Result<bool> {
 /// # Errors
 /// The errors of [`open`] for reading.
 pub fn fixed_len(path: &Path, location: &Location) -> io::Result<Option<u64>> {
-    let raw = std::fs::metadata(path)?.is_file() && !holds_qcow2(path) && !holds_vhd(path);
+    let raw = std::fs::metadata(path)?.is_file() && !holds_fixed(path);
     if location.is_whole() && raw {
         return Ok(None);
     }

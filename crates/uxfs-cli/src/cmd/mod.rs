@@ -13,6 +13,7 @@ pub(crate) mod chmod;
 pub(crate) mod chown;
 #[cfg(target_os = "linux")]
 pub(crate) mod clone;
+pub(crate) mod commit;
 pub(crate) mod completions;
 pub(crate) mod cp;
 #[cfg(feature = "crash")]
@@ -21,12 +22,14 @@ pub(crate) mod crash;
 pub(crate) mod crash_test;
 pub(crate) mod defrag;
 pub(crate) mod df;
+pub(crate) mod diff;
 pub(crate) mod disk;
 pub(crate) mod du;
 pub(crate) mod export;
 pub(crate) mod extsize;
 pub(crate) mod fallocate;
 pub(crate) mod find;
+pub(crate) mod fork;
 pub(crate) mod fsck;
 pub(crate) mod import;
 pub(crate) mod info;
@@ -46,6 +49,8 @@ pub(crate) mod mknod;
 #[cfg(target_os = "linux")]
 pub(crate) mod mount;
 pub(crate) mod mv;
+#[cfg(all(feature = "nbd", target_os = "linux"))]
+pub(crate) mod nbd_serve;
 #[cfg(target_os = "linux")]
 mod opening;
 mod population;

@@ -16,7 +16,7 @@ use clap::Args;
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
-use uxfs::{Devices, Fs};
+use uxfs::{Devices, Fs, forks};
 use uxfs_fuse::record::ImageId;
 use uxfs_fuse::{Trimming, mounts, server_has_died};
 
@@ -114,6 +114,7 @@ use crate::session::{Failure, Result, Session};
     uxfs mount disk.img /mnt\n  \
     uxfs mount -o ro,noatime disk.img ~/mnt\n  \
     uxfs mount -o discard,dirty_bytes=256m disk.img /mnt\n  \
+    uxfs mount base.img --delta child /mnt\n  \
     uxfs mount --partition 2 -f vm.qcow2 mnt")]
 pub(crate) struct Options {
     /// Mount options, separated by commas; can be given several times
@@ -131,6 +132,9 @@ pub(crate) struct Options {
     /// Mount read-only, as -o ro does
     #[arg(short = 'r', long)]
     read_only: bool,
+    /// Leave IMAGE as it is, and write changes to FILE, which is made if it does not exist (as by uxfs fork)
+    #[arg(long, value_name = "FILE")]
+    delta: Option<PathBuf>,
     /// Called by mount(8)
     #[arg(long, hide = true)]
     helper: bool,
@@ -214,6 +218,9 @@ fn in_background(options: &Options, dir: &Path, session: &Session, images: &Imag
     if options.read_only {
         command.arg("-r");
     }
+    if let Some(delta) = &options.delta {
+        command.arg("--delta").arg(delta);
+    }
     command.arg("--").arg(&options.image).arg(dir);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut child = command.spawn().map_err(host)?;
@@ -251,7 +258,14 @@ fn serve(
 ) -> Result<Option<String>> {
     let say = |line: &str| session.say(format!("uxfs: mount: {line}").as_bytes());
     let host = |path: &Path, error: std::io::Error| Failure::host(path, &error);
-    let image = address::absolute(&options.image).map_err(|error| host(&options.image, error))?;
+    let image = match &options.delta {
+        None => &options.image,
+        Some(delta) => {
+            fork_of(&options.image, delta)?;
+            delta
+        }
+    };
+    let image = address::absolute(image).map_err(|error| host(image, error))?;
     remove_dead_mount(given, &say)?;
     let dir = given.canonicalize().map_err(|error| host(given, error))?;
     if !dir.is_dir() {
@@ -273,7 +287,7 @@ fn serve(
     let mounted =
         uxfs_fuse::mount(fs, &image, &dir, &parsed).map_err(|error| host(&dir, explain(error)))?;
     if !parsed.read_only
-        && let Some(hint) = owner_hint(&dir, &options.image)
+        && let Some(hint) = owner_hint(&dir, options.delta.as_ref().unwrap_or(&options.image))
     {
         say(&hint);
     }
@@ -309,6 +323,24 @@ fn serve(
         return Err(failure);
     }
     mounted.wait().map_err(|error| host(&image, error))
+}
+
+/// Makes `delta` a fork of `image`, unless it is one.
+fn fork_of(image: &Path, delta: &Path) -> Result<()> {
+    address::refuse(image, "copy it into a file first")?;
+    let host = |error: std::io::Error| Failure::host(delta, &error);
+    if !delta.exists() {
+        return forks::create(image, delta).map_err(host);
+    }
+    if !forks::is_fork(delta).map_err(host)? {
+        return Err(Failure::new(delta, "is not a fork: name a new file, or one of uxfs fork"));
+    }
+    let base = forks::base_of(delta).map_err(host)?;
+    let whole = |path: &Path| path.canonicalize().map_err(|error| Failure::host(path, &error));
+    match whole(&base)? == whole(image)? {
+        true => Ok(()),
+        false => Err(Failure::new(delta, format!("is a fork of {}", base.display()))),
+    }
 }
 
 /// Reports to the first process that the mount answers requests.

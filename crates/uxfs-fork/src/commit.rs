@@ -1,0 +1,105 @@
+//! A child's changes written into its base.
+//!
+//! 1. From the first change of the base to the last the child's file keeps everything, and says that it is
+//!    being committed. Cut at any moment, a commit goes on from its beginning when it is run again.
+//! 2. Meanwhile the base is marked by the caller ([`Mark`]) as one that is not whole; the mark is removed
+//!    last.
+//! 3. The base is locked exclusively, so no other child is in use.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use uxfs_disk::{BlockDev, FileDev};
+
+use crate::base::Base;
+use crate::chunks::Chunks;
+use crate::dev::{Opened, open_file};
+use crate::head::State;
+use crate::{BLOCK, damaged};
+
+/// Bytes that are written at once.
+const PIECE: usize = 1 << 20;
+
+/// Changes the first block of a base so that nothing takes it for whole, or back if the argument is false.
+pub type Mark<'a> = &'a dyn Fn(&mut [u8], bool);
+
+/// What a commit wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// Bytes written into the base.
+    pub bytes: u64,
+}
+
+/// Commits the child in `file`, which was opened for writing at `path`, to its base, which `open_base` opens
+/// for writing. Afterwards the child is as its base, and can be used on.
+///
+/// # Errors
+/// [`io::ErrorKind::ResourceBusy`] if the base is in use; [`io::ErrorKind::InvalidData`] if the file is
+/// damaged, or the base is not what it was; those of the host.
+pub fn commit(
+    file: &FileDev,
+    path: &Path,
+    open_base: &dyn Fn(&Path) -> io::Result<Arc<dyn BlockDev>>,
+    mark: Mark<'_>,
+) -> io::Result<Committed> {
+    let file = file.as_file().ok_or_else(|| damaged("it is not in a file"))?;
+    let Opened { base_path, content, mut tail } = open_file(file, path)?;
+    let base = open_base(&base_path).map_err(|error| {
+        io::Error::new(error.kind(), format!("its base {}: {error}", base_path.display()))
+    })?;
+    let resumed = tail.head.state == State::Committing;
+    if !resumed {
+        tail.head.base.check(&base_path, &*base)?;
+        if content.map.blocks() == 0 {
+            return Ok(Committed { bytes: 0 });
+        }
+        tail.head.state = State::Committing;
+        tail.head.write(file)?;
+    } else if base.len() != tail.head.base.len {
+        return Err(damaged("the base of an interrupted commit has another length"));
+    }
+    let mut first = vec![0; base.len().min(BLOCK as u64) as usize];
+    base.read_at(0, &mut first)?;
+    mark(&mut first, true);
+    base.write_at(0, &first)?;
+    base.flush()?;
+    mark(&mut first, false);
+    let chunks = Chunks::default();
+    let mut bytes = 0;
+    for (from, count, _) in content.map.runs() {
+        let mut block = from;
+        while block < from + count {
+            let at = block * BLOCK as u64;
+            let blocks = (from + count - block).min((PIECE / BLOCK) as u64);
+            let len = (blocks * BLOCK as u64).min(base.len() - at) as usize;
+            let mut piece = vec![0; len];
+            for (number, part) in piece.chunks_mut(BLOCK).enumerate() {
+                let source = content.map.get(block + number as u64);
+                let source = source.ok_or_else(|| damaged("a run has a gap"))?;
+                content.read(file, &chunks, source, 0, part)?;
+            }
+            if block == 0 {
+                let take = first.len();
+                first.copy_from_slice(&piece[..take]);
+                base.write_at(take as u64, &piece[take..])?;
+            } else {
+                base.write_at(at, &piece)?;
+            }
+            bytes += len as u64;
+            block += blocks;
+        }
+    }
+    base.flush()?;
+    base.write_at(0, &first)?;
+    base.flush()?;
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    tail.head.base = Base::of(&base_path, dir, &*base)?;
+    // An image of another format may be written to when it is closed.
+    drop(base);
+    tail.head.base.note_time(&base_path);
+    tail.head.state = State::InUse;
+    tail.empty(file)?;
+    tail.close(file)?;
+    Ok(Committed { bytes })
+}

@@ -1,0 +1,137 @@
+//! Clients that break the protocol: the server disconnects them, or answers with an error, and serves the
+//! others.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use uxfs_disk::{BlockDev, MemDev};
+use uxfs_nbd::ServerOptions;
+use uxfs_testkit::Rng;
+
+use crate::fixture::{Ours, address, open};
+
+const LEN: u64 = 1 << 20;
+
+fn server() -> (Arc<MemDev>, Ours) {
+    let mem = Arc::new(MemDev::new(LEN));
+    let options = ServerOptions { export: "v".into(), ..ServerOptions::default() };
+    (Arc::clone(&mem), Ours::start(mem, options))
+}
+
+fn option(number: u32, data: &[u8]) -> Vec<u8> {
+    let len = data.len() as u32;
+    [b"IHAVEOPT", &number.to_be_bytes()[..], &len.to_be_bytes(), data].concat()
+}
+
+/// A client that has chosen the export.
+fn connected(ours: &Ours) -> UnixStream {
+    let mut stream = UnixStream::connect(ours.socket()).unwrap();
+    let choose = option(1, b"v");
+    stream.write_all(&[&[0, 0, 0, 3][..], &choose].concat()).unwrap();
+    let mut hello = [0; 18 + 10];
+    stream.read_exact(&mut hello).unwrap();
+    assert_eq!(hello[18..26], LEN.to_be_bytes());
+    stream
+}
+
+fn request(command: u16, flags: u16, offset: u64, len: u32) -> Vec<u8> {
+    let parts: [&[u8]; 6] = [
+        &0x2560_9513_u32.to_be_bytes(),
+        &flags.to_be_bytes(),
+        &command.to_be_bytes(),
+        &7_u64.to_be_bytes(),
+        &offset.to_be_bytes(),
+        &len.to_be_bytes(),
+    ];
+    parts.concat()
+}
+
+#[test]
+fn requests_that_cannot_be_done_are_answered_with_errors() {
+    let (_, ours) = server();
+    let mut stream = connected(&ours);
+    for (command, flags, offset, len, error) in [
+        (0, 0, LEN, 1, 22),
+        (0, 0, u64::MAX, 512, 22),
+        (0, 0, 0, u32::MAX, 22),
+        (1, 0, LEN - 1, 2, 28),
+        (4, 0, LEN, 1, 28),
+        (6, 0, u64::MAX, u32::MAX, 28),
+        (0, 1 << 4, 0, 512, 22),
+        (99, 0, 0, 0, 22),
+        (7, 0, 0, 512, 22),
+        (3, 0, u64::MAX, u32::MAX, 0),
+    ] {
+        let payload = if command == 1 { vec![9; len as usize] } else { Vec::new() };
+        stream.write_all(&[request(command, flags, offset, len), payload].concat()).unwrap();
+        let mut reply = [0; 16];
+        stream.read_exact(&mut reply).unwrap();
+        let found = u32::from_be_bytes(reply[4..8].try_into().unwrap());
+        assert_eq!(found, error, "command {command} at {offset}, {len} bytes");
+    }
+}
+
+#[test]
+fn clients_that_break_the_protocol_are_disconnected_alone() {
+    let (mem, ours) = server();
+    let dev = open(&address(&ours.socket(), "v")).unwrap();
+    dev.write_at(0, &[5; 4096]).unwrap();
+    for wrong in [request(1, 0, 0, u32::MAX), vec![0; 28], request(2, 0, 0, 0)] {
+        let mut stream = connected(&ours);
+        stream.write_all(&wrong).unwrap();
+        let mut rest = Vec::new();
+        // It is disconnected, with or without a reset.
+        let _ = stream.read_to_end(&mut rest);
+        assert!(rest.is_empty());
+    }
+    for wrong in [
+        [&[0, 0, 0, 1][..], &[0xff; 64]].concat(),
+        [&[0xff; 4][..], &option(7, &[])].concat(),
+        [&[0, 0, 0, 3][..], b"IHAVEOPT", &7_u32.to_be_bytes(), &u32::MAX.to_be_bytes()].concat(),
+        [&[0, 0, 0, 3][..], &option(1, b"no such export")].concat(),
+        [&[0, 0, 0, 3][..], &option(55, &[]).repeat(100)].concat(),
+    ] {
+        let mut stream = UnixStream::connect(ours.socket()).unwrap();
+        // The server may be faster in ending the connection.
+        let _ = stream.write_all(&wrong);
+        let _ = stream.read_to_end(&mut Vec::new());
+    }
+    let mut held = [0; 4096];
+    dev.read_at(0, &mut held).unwrap();
+    mem.read_at(0, &mut held).unwrap();
+    assert_eq!(held, [5; 4096]);
+}
+
+#[test]
+fn nonsense_from_a_seed_never_ends_the_server() {
+    let first = std::env::var("UXFS_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
+    let (_, ours) = server();
+    for seed in first..first + 300 {
+        let mut rng = Rng::spread(seed);
+        let mut stream = if rng.below(2) == 0 {
+            connected(&ours)
+        } else {
+            UnixStream::connect(ours.socket()).unwrap()
+        };
+        for _ in 0..rng.below(20) {
+            let mut bytes = match rng.below(3) {
+                0 => (0..rng.below(100)).map(|_| rng.below(256) as u8).collect(),
+                1 => option(rng.below(12) as u32, &vec![rng.below(3) as u8; rng.index(40)]),
+                _ => {
+                    let (offset, len) = (rng.below(2 * LEN), rng.below(2 * LEN) as u32);
+                    request(rng.below(8) as u16, rng.below(4) as u16, offset, len)
+                }
+            };
+            if rng.below(4) == 0 && !bytes.is_empty() {
+                let at = rng.index(bytes.len());
+                bytes[at] ^= 1 << rng.below(8);
+            }
+            if stream.write_all(&bytes).is_err() {
+                break;
+            }
+        }
+    }
+    open(&address(&ours.socket(), "v")).unwrap().flush().unwrap();
+    ours.stop().unwrap();
+}

@@ -1,0 +1,273 @@
+//! Servers that break the protocol, each in one way. The client fails, in bounded time and memory, and
+//! says why.
+
+use std::io::{self, Write};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use uxfs_disk::{BlockDev, host};
+use uxfs_nbd::{ClientOptions, NbdDev};
+
+use crate::fixture::address;
+use crate::scripted::{
+    FLAGS, LEN, Request, Scripted, chunk, data, export, greet, handshake, join, option,
+    option_reply, request, simple,
+};
+
+/// A client that does not wait long.
+fn open(server: &Scripted) -> io::Result<NbdDev> {
+    let mut options = ClientOptions::default();
+    options.timeout = Duration::from_millis(300);
+    options.reconnect = Duration::from_millis(300);
+    NbdDev::open(address(&server.socket(), "v").parse().unwrap(), options, true)
+}
+
+/// Does nothing until the client is gone.
+fn stand_still(mut stream: UnixStream) -> io::Result<()> {
+    io::copy(&mut stream, &mut io::sink()).map(drop)
+}
+
+/// A server that answers a read in this way.
+fn answering(
+    structured: bool,
+    answer: impl Fn(&Request) -> Vec<u8> + Send + Sync + 'static,
+) -> Scripted {
+    Scripted::start(move |mut stream| {
+        handshake(&mut stream, structured)?;
+        loop {
+            let (request, _) = request(&mut stream)?;
+            stream.write_all(&answer(&request))?;
+        }
+    })
+}
+
+#[test]
+fn wrong_handshakes_are_refused() {
+    type Hello = fn(&mut UnixStream) -> io::Result<()>;
+    let cases: [(&str, Hello, &str); 10] = [
+        ("another protocol", |s| s.write_all(b"SSH-2.0-OpenSSH_9.2\r\n"), "does not begin"),
+        ("oldstyle", |s| s.write_all(b"NBDMAGIC\0\x42\x02\x81\x86\x12\x53\0\0"), "oldstyle"),
+        ("not fixed", |s| s.write_all(b"NBDMAGICIHAVEOPT\0\0"), "fixed newstyle"),
+        (
+            "another option",
+            |s| {
+                greet(s)?;
+                option(s)?;
+                s.write_all(&option_reply(3, 1, &[]))
+            },
+            "answers option 3",
+        ),
+        (
+            "a long reply",
+            |s| {
+                greet(s)?;
+                option(s)?;
+                let mut reply = option_reply(8, 1, &[]);
+                reply[16..20].fill(0xff);
+                s.write_all(&reply)
+            },
+            "bytes",
+        ),
+        (
+            "no export",
+            |s| {
+                greet(s)?;
+                option(s)?;
+                s.write_all(&option_reply(8, 1 << 31 | 1, &[]))?;
+                option(s)?;
+                s.write_all(&option_reply(7, 1, &[]))
+            },
+            "does not describe",
+        ),
+        (
+            "replies without end",
+            |s| {
+                greet(s)?;
+                option(s)?;
+                s.write_all(&option_reply(8, 1 << 31 | 1, &[]))?;
+                option(s)?;
+                (0..100).try_for_each(|_| s.write_all(&export(LEN, FLAGS)))
+            },
+            "no end",
+        ),
+        (
+            "a vast export",
+            |s| {
+                greet(s)?;
+                option(s)?;
+                s.write_all(&option_reply(8, 1, &[]))?;
+                option(s)?;
+                s.write_all(&join(&[&export(u64::MAX, FLAGS), &option_reply(7, 1, &[])]))
+            },
+            "18446744073709551615",
+        ),
+        (
+            "blocks of no bytes",
+            |s| {
+                greet(s)?;
+                option(s)?;
+                s.write_all(&option_reply(8, 1, &[]))?;
+                option(s)?;
+                let sizes = join(&[&[0, 3], &[0; 12]]);
+                let reply =
+                    [export(LEN, FLAGS), option_reply(7, 3, &sizes), option_reply(7, 1, &[])];
+                s.write_all(&reply.concat())
+            },
+            "blocks of 0",
+        ),
+        (
+            "a refusal with escape sequences",
+            |s| {
+                greet(s)?;
+                option(s)?;
+                s.write_all(&option_reply(8, 1, &[]))?;
+                option(s)?;
+                s.write_all(&option_reply(7, 1 << 31 | 2, b"\x1b[2J no"))
+            },
+            "\\u{1b}[2J no",
+        ),
+    ];
+    for (name, hello, said) in cases {
+        let server = Scripted::start(move |mut stream| {
+            hello(&mut stream)?;
+            stand_still(stream)
+        });
+        let error = open(&server).err().unwrap_or_else(|| panic!("{name}: opened"));
+        assert!(error.to_string().contains(said), "{name}: {error}");
+    }
+    let server = Scripted::start(stand_still);
+    assert!(open(&server).is_err(), "a server that says nothing is not waited for");
+}
+
+#[test]
+fn wrong_replies_lose_the_device() {
+    type Answer = fn(&Request) -> Vec<u8>;
+    let cases: [(&str, bool, Answer, &str); 14] = [
+        ("another cookie", false, |r| simple(r.cookie + 1, 0, &[0; 512]), "no request"),
+        ("no magic", false, |_| vec![7; 64], "begins with"),
+        (
+            "chunks that were not agreed on",
+            false,
+            |r| data(r, true, r.offset, &[0; 512]),
+            "begins with",
+        ),
+        ("no chunks", true, |r| simple(r.cookie, 0, &[0; 512]), "without chunks"),
+        ("missing bytes", true, |r| data(r, true, r.offset, &[0; 100]), "missing"),
+        ("no data", true, |r| chunk(r.cookie, true, 0, &[]), "missing"),
+        (
+            "bytes of elsewhere",
+            true,
+            |r| data(r, true, r.offset + 512, &[0; 512]),
+            "not of its read",
+        ),
+        ("an overflow", true, |r| data(r, true, u64::MAX, &[0; 512]), "not of its read"),
+        (
+            "repeated bytes",
+            true,
+            |r| join(&[&data(r, false, r.offset, &[0; 512]), &data(r, true, r.offset, &[0; 512])]),
+            "repeats",
+        ),
+        ("too many bytes", true, |r| data(r, true, r.offset, &[0; 513]), "not of its read"),
+        (
+            "a vast hole",
+            true,
+            |r| {
+                let hole = join(&[&r.offset.to_be_bytes(), &u32::MAX.to_be_bytes()]);
+                chunk(r.cookie, true, 2, &hole)
+            },
+            "not of its read",
+        ),
+        ("an unknown chunk", true, |r| chunk(r.cookie, true, 77, &[]), "type 77"),
+        ("an error that is none", true, |r| chunk(r.cookie, true, 0x8001, &[0; 6]), "no error"),
+        (
+            "a second reply",
+            false,
+            |r| join(&[&simple(r.cookie, 0, &[0; 512]), &simple(r.cookie, 0, &[0; 512])]),
+            "no request",
+        ),
+    ];
+    for (name, structured, answer, said) in cases {
+        let server = answering(structured, answer);
+        let dev = open(&server).unwrap();
+        let mut buf = [0; 512];
+        // A second reply is found at the next request, or before it.
+        let error = (0..100)
+            .find_map(|_| dev.read_at(4096, &mut buf).err())
+            .unwrap_or_else(|| panic!("{name}: accepted"));
+        assert!(host::is_lost(&error) && error.to_string().contains(said), "{name}: {error}");
+        assert!(dev.check_present().is_err() && dev.flush().is_err(), "{name}");
+    }
+}
+
+#[test]
+fn a_server_that_stands_still_is_given_up() {
+    for answers in [0, 3] {
+        let server = Scripted::start(move |mut stream| {
+            handshake(&mut stream, false)?;
+            for _ in 0..answers {
+                let (request, _) = request(&mut stream)?;
+                stream.write_all(&simple(request.cookie, 0, &[1; 512]))?;
+            }
+            stand_still(stream)
+        });
+        let dev = open(&server).unwrap();
+        let mut buf = [0; 512];
+        (0..answers).for_each(|_| dev.read_at(0, &mut buf).unwrap());
+        let error = dev.read_at(0, &mut buf).unwrap_err();
+        assert!(host::is_lost(&error), "{error}");
+        assert!(error.to_string().contains("not answered"), "{error}");
+    }
+}
+
+#[test]
+fn a_flush_that_fails_is_not_a_flush() {
+    let server = Scripted::start(|mut stream| {
+        handshake(&mut stream, false)?;
+        loop {
+            let (request, _) = request(&mut stream)?;
+            let error = if request.command == 3 { 5 } else { 0 };
+            stream.write_all(&simple(request.cookie, error, &[]))?;
+        }
+    });
+    let dev = open(&server).unwrap();
+    dev.write_at(0, &[1; 512]).unwrap();
+    assert!(dev.flush().is_err());
+    // The export has no FUA.
+    assert!(!dev.has_fua() && dev.write_fua_at(0, &[1; 512]).is_err());
+    assert!(dev.write_at(512, &[1; 512]).is_ok(), "an error concerns its request");
+}
+
+#[test]
+fn a_server_that_comes_back_with_another_export_is_given_up() {
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let server = Scripted::start(move |mut stream| {
+        if first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            handshake(&mut stream, false)?;
+            return request(&mut stream).map(drop);
+        }
+        greet(&mut stream)?;
+        option(&mut stream)?;
+        stream.write_all(&option_reply(8, 1 << 31 | 1, &[]))?;
+        option(&mut stream)?;
+        stream.write_all(&join(&[&export(2 * LEN, FLAGS), &option_reply(7, 1, &[])]))?;
+        stand_still(stream)
+    });
+    let dev = open(&server).unwrap();
+    let error = dev.read_at(0, &mut [0; 512]).unwrap_err();
+    assert!(host::is_lost(&error) && error.to_string().contains("another export"), "{error}");
+}
+
+#[test]
+fn a_server_that_does_not_come_back_is_waited_for_only_so_long() {
+    let first = std::sync::atomic::AtomicBool::new(true);
+    let server = Scripted::start(move |mut stream| {
+        if first.swap(false, std::sync::atomic::Ordering::SeqCst) {
+            handshake(&mut stream, false)?;
+            return request(&mut stream).map(drop);
+        }
+        Ok(())
+    });
+    let dev = open(&server).unwrap();
+    let error = dev.read_at(0, &mut [0; 512]).unwrap_err();
+    assert!(host::is_lost(&error) && error.to_string().contains("did not come back"), "{error}");
+}
