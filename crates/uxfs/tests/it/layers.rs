@@ -45,7 +45,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-capi", &["uxfs"]),
     ("uxfs-python", &["uxfs"]),
     ("uxfs-transport", &[]),
-    ("uxfs-virtiofs", &["uxfs-transport"]),
+    ("uxfs-vhost", &[]),
+    ("uxfs-vhost-blk", &["uxfs-disk", "uxfs-vhost"]),
+    ("uxfs-virtiofs", &["uxfs-transport", "uxfs-vhost"]),
     ("uxfs-fuse", &["uxfs", "uxfs-disk", "uxfs-transport", "uxfs-virtiofs"]),
     ("uxfs-image", &["uxfs", "uxfs-host"]),
     ("uxfs-bench", &["uxfs", "uxfs-fuse", "uxfs-testkit", "uxfs-transport"]),
@@ -53,7 +55,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "uxfs-crash",
         &["uxfs", "uxfs-check", "uxfs-disk", "uxfs-format", "uxfs-journal", "uxfs-testkit"],
     ),
-    ("uxfs-crashtest", &["uxfs", "uxfs-check", "uxfs-disk", "uxfs-fuse", "uxfs-testkit"]),
+    (
+        "uxfs-crashtest",
+        &["uxfs", "uxfs-check", "uxfs-disk", "uxfs-fuse", "uxfs-testkit", "uxfs-vhost-blk"],
+    ),
     (
         "uxfs-lab",
         &[
@@ -537,6 +542,7 @@ const MAY_CONVERT: &[(&str, &str)] = &[
     ("uxfs-archive/src", "tar, ACLs and verity descriptors"),
     ("uxfs-disk/src", "partition tables, qcow2 and VHD"),
     ("uxfs-virtiofs/src/device.rs", "the configuration of a virtio device"),
+    ("uxfs-vhost-blk/src", "the configuration and the requests of a virtio disk"),
     ("uxfs-image/src", "partition tables, FAT, verity, qcow2 and VHD"),
     ("uxfs-testkit/src/rng.rs", "the same random bytes from a seed on every machine"),
     ("uxfs-lab/src", "the content of files: words repeated, the same on every machine"),
