@@ -543,6 +543,8 @@ const MAY_CONVERT: &[(&str, &str)] = &[
     ("uxfs-disk/src", "partition tables, qcow2 and VHD"),
     ("uxfs-virtiofs/src/device.rs", "the configuration of a virtio device"),
     ("uxfs-vhost-blk/src", "the configuration and the requests of a virtio disk"),
+    ("uxfs-crashtest/src/kernel/message.rs", "the frames between host and virtual machine"),
+    ("uxfs-crashtest/src/agent/calls.rs", "an offset in a traced program's memory"),
     ("uxfs-image/src", "partition tables, FAT, verity, qcow2 and VHD"),
     ("uxfs-testkit/src/rng.rs", "the same random bytes from a seed on every machine"),
     ("uxfs-lab/src", "the content of files: words repeated, the same on every machine"),
