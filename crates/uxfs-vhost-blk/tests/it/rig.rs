@@ -176,7 +176,12 @@ impl Rig {
     }
 
     /// Sends an ordinary request. Returns the data and the status of the reply.
-    pub(crate) fn ask(&mut self, (kind, sector): (u32, u64), data: &[u8], room: u32) -> (Vec<u8>, u8) {
+    pub(crate) fn ask(
+        &mut self,
+        (kind, sector): (u32, u64),
+        data: &[u8],
+        room: u32,
+    ) -> (Vec<u8>, u8) {
         self.put_header(kind, sector);
         self.put(REQUEST + 16, data);
         self.put(REPLY, &vec![0xff; room as usize + 1]);
