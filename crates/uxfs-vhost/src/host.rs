@@ -121,7 +121,6 @@ where
     }
 
     /// What stops it.
-
     pub fn stopper(&self) -> Stopper {
         Stopper(Arc::clone(&self.shared))
     }
