@@ -104,6 +104,7 @@ impl BlockDev for Mailbox {
         check_present,
         warning,
         as_file,
+        will_read,
         has_fua,
         read_only,
         sector_size,
