@@ -208,6 +208,9 @@ enum Verb {
     #[cfg(feature = "crash")]
     Crash(cmd::crash::Options),
     CrashTest(cmd::crash_test::Options),
+    #[cfg(target_os = "linux")]
+    #[command(hide = true)]
+    CrashTestAgent(cmd::crash_test_agent::Options),
     Ack(cmd::ack::Options),
     #[cfg(feature = "lab")]
     Lab(cmd::lab::Options),
@@ -449,6 +452,10 @@ impl Cli {
             #[cfg(feature = "crash")]
             Verb::Crash(o) => with("crash", o.json, &|s, _| cmd::crash::run(o, s)),
             Verb::CrashTest(o) => with("crash-test", o.json, &|s, _| cmd::crash_test::run(o, s)),
+            #[cfg(target_os = "linux")]
+            Verb::CrashTestAgent(o) => {
+                with("crash-test-agent", false, &|_, _| cmd::crash_test_agent::run(o))
+            }
             Verb::Ack(o) => with("ack", false, &|s, _| cmd::ack::run(o, s)),
             #[cfg(feature = "lab")]
             Verb::Lab(o) => with("lab", false, &|s, _| cmd::lab::run(o, s)),

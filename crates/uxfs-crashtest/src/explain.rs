@@ -243,10 +243,7 @@ impl Case<'_> {
             fewer.remove(file);
             if with(&fewer) { fewer } else { least }
         });
-        let call = |ino: &Ino| Missing {
-            call: format!("msync(MS_SYNC) or fsync of {}", self.name(now, Kept::File(*ino))),
-            keeps: "what was stored in its mapping".into(),
-        };
+        let call = |ino: &Ino| unsynced_page(&self.name(now, Kept::File(*ino)));
         Some(Explanation::Missing(least.iter().map(call).collect()))
     }
 
@@ -263,7 +260,13 @@ impl Case<'_> {
             Kept::File(ino) => {
                 let mut changes =
                     operations.iter().filter(|operation| changes_content(operation, ino));
-                let keeps = changes.next_back().map(|operation| self.words(operation));
+                let last = changes.next_back();
+                let keeps = last.map(|operation| self.words(operation));
+                let is_mapped =
+                    |what: &Action| matches!(what, Action::Written { mapped: true, .. });
+                if last.is_some_and(|operation| is_mapped(&operation.what)) {
+                    return unsynced_page(&name);
+                }
                 let names = self.names(ino, operations.len());
                 let first = names.first().filter(|first| shown(Some((*first).clone())) != name);
                 let when = first.map_or(String::new(), |first| {
@@ -331,6 +334,12 @@ impl Case<'_> {
             pid => format!("{what} (process {pid})"),
         }
     }
+}
+
+/// The call that keeps what was stored in a file's mapping.
+fn unsynced_page(name: &str) -> Missing {
+    let keeps = "what was stored in its mapping".into();
+    Missing { call: format!("msync(MS_SYNC) or fsync of {name}"), keeps }
 }
 
 fn unknown(why: &str) -> Explanation {

@@ -19,6 +19,8 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, test_kill_process_group,
 };
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
 use crate::lines::Lines;
 use crate::recorder::Recorder;
@@ -36,10 +38,12 @@ pub struct Job {
     pub stop: Arc<AtomicBool>,
     /// Lines of its output that acknowledge.
     pub ack: Option<Regex>,
+    /// The user and the group that it runs as, if not those of this process.
+    pub owner: Option<(u32, u32)>,
 }
 
 /// How a job ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ended {
     pub how: How,
     /// The last of its output.
@@ -48,7 +52,7 @@ pub struct Ended {
     pub left_processes: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
     Success,
     Exit(i32),
@@ -58,6 +62,8 @@ pub enum How {
     Stopped,
     /// More was written than allowed.
     OverLimit,
+    /// The kernel under it stopped.
+    KernelStopped,
 }
 
 impl std::fmt::Display for How {
@@ -69,15 +75,20 @@ impl std::fmt::Display for How {
             Self::TimedOut => f.write_str("it did not end in time"),
             Self::Stopped => f.write_str("it was interrupted"),
             Self::OverLimit => f.write_str("it wrote too much"),
+            Self::KernelStopped => f.write_str("the kernel stopped"),
         }
     }
 }
 
 impl How {
+    /// The end with this exit status.
+    pub(crate) fn exit(code: i32) -> Self {
+        if code == 0 { Self::Success } else { Self::Exit(code) }
+    }
+
     fn of(status: ExitStatus) -> Self {
         match (status.code(), status.signal()) {
-            (Some(0), _) => Self::Success,
-            (Some(code), _) => Self::Exit(code),
+            (Some(code), _) => Self::exit(code),
             (None, signal) => Self::Signal(signal.unwrap_or(0)),
         }
     }
@@ -87,7 +98,7 @@ impl Job {
     /// A job for a command line of the shell.
     pub fn shell(line: &str, timeout: Duration, stop: Arc<AtomicBool>) -> Self {
         let words = ["sh", "-c", line].map(OsString::from).to_vec();
-        Self { words, env: Vec::new(), timeout, stop, ack: None }
+        Self { words, env: Vec::new(), timeout, stop, ack: None, owner: None }
     }
 
     /// Runs it in this directory. A recorder hears what it acknowledges.
@@ -101,6 +112,9 @@ impl Job {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).envs(self.env.iter().cloned()).current_dir(dir);
         command.stdin(Stdio::null()).process_group(0);
+        if let Some((user, group)) = self.owner {
+            command.uid(user).gid(group);
+        }
         let (output, output_end) = pipe().map_err(failed)?;
         let both = output_end.try_clone().map_err(failed)?;
         command.stdout(output_end).stderr(both);
@@ -232,7 +246,7 @@ impl Ears<'_> {
 }
 
 /// A pipe that no child inherits.
-fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
+pub(crate) fn pipe() -> std::io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 

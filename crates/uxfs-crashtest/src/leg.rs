@@ -18,6 +18,9 @@ pub trait Leg: Sync {
     /// Its name, as after `--fs`.
     fn name(&self) -> &str;
 
+    /// Bytes that its disks write whole or not at all.
+    fn sector(&self) -> usize;
+
     /// The ways in which the file system may write in the background, by name. The program runs once
     /// with each, because none is promised.
     fn paces(&self) -> Vec<&'static str>;
@@ -34,15 +37,18 @@ pub trait Leg: Sync {
     /// The volume cannot be opened, or the program cannot be started.
     fn record(&self, recorder: &Arc<Recorder>, pace: &str, job: &Job) -> Result<Ended>;
 
-    /// Recovers a volume.
+    /// Recovers a volume, or says why it does not recover, which is a failure of the file system.
     ///
     /// # Errors
-    /// Why it does not recover, which is a failure of the file system.
-    fn recover(&self, disk: Arc<MemDev>) -> std::result::Result<Box<dyn Recovered + '_>, String>;
+    /// The host has not what recovery needs.
+    fn recover(&self, disk: Arc<MemDev>) -> Result<Recovery<'_>>;
 
     /// What lies where on a disk, as far as the leg can tell.
     fn places(&self, disk: Arc<MemDev>) -> Places;
 }
+
+/// A recovered volume, or why there is none.
+pub type Recovery<'a> = std::result::Result<Box<dyn Recovered + 'a>, String>;
 
 /// A recovered volume.
 pub trait Recovered {
@@ -91,6 +97,7 @@ impl Places {
             Some((range, Place::File { path, offset: first })) => {
                 format!("{len} bytes of {path} at {}", first + offset - range.start)
             }
+            None if self.ranges.is_empty() => format!("{len} bytes at {offset} of the disk"),
             None => format!("{len} bytes of metadata, at {offset} of the disk"),
         }
     }
@@ -99,6 +106,11 @@ impl Places {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_places_a_write_is_named_by_its_offset() {
+        assert_eq!(Places::default().of(300, 7), "7 bytes at 300 of the disk");
+    }
 
     #[test]
     fn a_write_is_named_by_the_file_and_the_offset_in_it() {

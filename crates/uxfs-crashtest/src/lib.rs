@@ -6,13 +6,14 @@
 //! small as it can be and explained.
 //!
 //! 1. A [`Leg`] is a file system under test. Recording, cuts, shrinking, explaining and reports know
-//!    nothing of it; [`UxfsLeg`] is the first.
+//!    nothing of it. [`UxfsLeg`] is uxfs, [`KernelLeg`] the file systems of a kernel in a virtual machine.
 //! 2. A failed state is one that the disk and the file system allow: no alarm is false.
 //! 3. The same run, seed and number of states give the same verdict.
 //!
 //! `uxfs crash-test` calls it. `uxfs-crash` explores uxfs itself; this crate explores programs.
 #![cfg(target_os = "linux")]
 
+mod agent;
 mod cuts;
 mod error;
 mod explain;
@@ -20,6 +21,7 @@ mod html;
 mod in_process;
 mod job;
 mod junit;
+mod kernel;
 mod leg;
 mod lines;
 mod operations;
@@ -33,13 +35,15 @@ mod test;
 mod tree;
 mod uxfs_leg;
 
+pub use agent::serve_as_init;
 pub use error::{Error, Result};
 pub use explain::{Explanation, Missing};
 pub use html::html;
 pub use in_process::InProcess;
 pub use job::{Ended, How, Job};
 pub use junit::junit;
-pub use leg::{Leg, Place, Places, Recovered};
+pub use kernel::{KernelFs, KernelLeg};
+pub use leg::{Leg, Place, Places, Recovered, Recovery};
 pub use operations::{Action, Name, Operation, Operations};
 pub use outcome::{Failure, Moment, MomentKind, Outcome, RunSummary, Timeline};
 pub use ready::{READY, Ready};

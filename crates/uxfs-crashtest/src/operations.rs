@@ -7,12 +7,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::tree::{BYTES_MAX, Ino, Kind, Node, Tree};
 
 /// A name in a directory.
 pub type Name = (Ino, Vec<u8>);
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
     Made { name: Name, ino: Ino, generation: u64, mode: u16 },
     Symlink { name: Name, ino: Ino, generation: u64, target: Vec<u8> },
@@ -28,7 +30,7 @@ pub enum Action {
 }
 
 /// A change or a sync, and the process that asked for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Operation {
     pub pid: u32,
     pub what: Action,

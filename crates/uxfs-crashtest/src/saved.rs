@@ -12,7 +12,7 @@ use uxfs_testkit::{Event, Recording};
 
 use crate::error::{Error, Result};
 use crate::operations::Operations;
-use crate::recorder::{Mark, Run, SECTOR};
+use crate::recorder::{Mark, Run};
 use crate::test::save;
 
 impl Run {
@@ -35,7 +35,11 @@ impl Run {
             Event::Mark(Mark::Operation(number)) => json!({ "operation": number }),
             Event::Mark(Mark::Ended) => json!("ended"),
         });
-        let document = json!({ "events": events.collect::<Vec<_>>(), "acks": self.acks });
+        let document = json!({
+            "sector": self.recording.sector(),
+            "events": events.collect::<Vec<_>>(),
+            "acks": self.acks,
+        });
         fs::write(dir.join("writes"), writes)?;
         fs::write(dir.join("run.json"), document.to_string())
     }
@@ -60,7 +64,9 @@ impl Run {
         }
         let acks = array("acks")?.iter().map(|ack| ack.as_str().unwrap_or_default().to_owned());
         let acks = acks.collect();
-        let recording = Recording::new(before.clone(), events, SECTOR);
+        let sector = document["sector"].as_u64().filter(|bytes| *bytes > 0);
+        let sector = sector.and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(damaged)?;
+        let recording = Recording::new(before.clone(), events, sector);
         Ok(Self { recording, before, acks, operations: Operations::default() })
     }
 }

@@ -156,7 +156,7 @@ impl Test<'_> {
         let Some(setup) = &self.plan.setup else { return Ok(disk) };
         let disk = Arc::new(disk);
         let job = self.shell(setup);
-        let ended = self.leg.recover(Arc::clone(&disk)).map_err(Error::new)?.run(&job)?;
+        let ended = self.leg.recover(Arc::clone(&disk))?.map_err(Error::new)?.run(&job)?;
         self.must_succeed("--setup", &ended)?;
         Ok(MemDev::clone(&disk))
     }
@@ -203,7 +203,9 @@ impl Test<'_> {
             Job { words: self.plan.command.clone(), ack: self.plan.ack.clone(), ..self.shell("") };
         let ended = self.leg.record(&recorder, pace, &job)?;
         self.must_succeed("the command", &ended)?;
-        Ok(recorder.finish(before.clone()))
+        let mut run = recorder.finish(before.clone());
+        run.recording = run.recording.with_sector(self.leg.sector());
+        Ok(run)
     }
 
     fn one_pace(
@@ -310,7 +312,7 @@ impl Test<'_> {
     /// Recovers and checks a state.
     fn judge(&self, run: &Run, state: &State, checked: &Checked) -> Result<(Verdict, Option<Key>)> {
         let disk = Arc::new(run.recording.state(state.at, &state.survivors));
-        let recovered = match self.leg.recover(disk) {
+        let recovered = match self.leg.recover(disk)? {
             Ok(recovered) => recovered,
             Err(problem) => return Ok((Verdict::Failed(problem), None)),
         };
@@ -419,7 +421,7 @@ impl Test<'_> {
     fn explain(&self, run: &Run, state: &State, disk: Arc<MemDev>, acks: &[String]) -> Explanation {
         let unknown = |why: &str| Explanation::Unknown { why: why.into() };
         let tree = |disk: Arc<MemDev>| -> Option<Tree> {
-            self.leg.recover(disk).ok()?.tree().ok().flatten()
+            self.leg.recover(disk).ok()?.ok()?.tree().ok().flatten()
         };
         let Some(recovered) = tree(disk) else {
             return unknown("the file system itself does not recover");

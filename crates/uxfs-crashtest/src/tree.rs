@@ -13,6 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
 use twox_hash::XxHash64;
 
 /// An inode's number.
@@ -21,7 +22,7 @@ pub type Ino = u64;
 /// Most bytes of files that are held in memory: those of a tree, or of one file that grows.
 pub(crate) const BYTES_MAX: u64 = 64 << 20;
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Kind {
     File(Arc<Vec<u8>>),
     Dir(BTreeMap<Vec<u8>, Ino>),
@@ -30,7 +31,7 @@ pub enum Kind {
     Other,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Node {
     pub kind: Kind,
     pub mode: u16,
@@ -40,7 +41,7 @@ pub struct Node {
     pub attributes: u64,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     pub root: Ino,
     pub nodes: BTreeMap<Ino, Node>,

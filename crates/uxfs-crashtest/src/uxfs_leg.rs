@@ -21,9 +21,9 @@ use uxfs_fuse::{Mounted, Options, mount_watched};
 
 use crate::error::{Error, Result};
 use crate::job::{Ended, Job};
-use crate::leg::{Leg, Place, Places, Recovered};
+use crate::leg::{Leg, Place, Places, Recovered, Recovery};
 use crate::operations::{Action, Operation};
-use crate::recorder::Recorder;
+use crate::recorder::{Recorder, SECTOR};
 use crate::tree::{BYTES_MAX, Kind, Node, Tree};
 
 /// Always the same, so that a run repeats as far as the program does.
@@ -71,6 +71,10 @@ impl Leg for UxfsLeg {
         "uxfs"
     }
 
+    fn sector(&self) -> usize {
+        SECTOR
+    }
+
     fn paces(&self) -> Vec<&'static str> {
         // In ordered mode the mount decides what is written when, and a wait for metadata is refused.
         let ordered = self.options.contains("sync=ordered");
@@ -98,14 +102,15 @@ impl Leg for UxfsLeg {
         on_mount(fs, &options, Some(watcher), |dir| job.run_in(dir, Some(recorder)))
     }
 
-    fn recover(&self, disk: Arc<MemDev>) -> std::result::Result<Box<dyn Recovered + '_>, String> {
+    fn recover(&self, disk: Arc<MemDev>) -> Result<Recovery<'_>> {
         // As a mount of everyday opens it, so that the check sees what users would.
-        let options = self.mount_options("").map_err(|error| error.to_string())?;
+        let options = self.mount_options("")?;
         let mut open = options.open_options();
         open.seed = Some(0);
-        let fs = Fs::open(Arc::clone(&disk) as Arc<dyn BlockDev>, open)
-            .map_err(|error| format!("recovery failed: {error}"))?;
-        Ok(Box::new(Volume { fs, disk, options }))
+        Ok(match Fs::open(Arc::clone(&disk) as Arc<dyn BlockDev>, open) {
+            Ok(fs) => Ok(Box::new(Volume { fs, disk, options })),
+            Err(error) => Err(format!("recovery failed: {error}")),
+        })
     }
 
     fn places(&self, disk: Arc<MemDev>) -> Places {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use uxfs_transport::{Connection, Filesystem, Requests};
+use uxfs_vhost::{Memory, Stop, Vring};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::{VhostUserBackend, VringT};
 use vmm_sys_util::epoll::EventSet;
@@ -18,9 +19,8 @@ use vmm_sys_util::event::{
     EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier,
 };
 
-use crate::host::Stop;
 use crate::pool::Pool;
-use crate::queue::{Memory, Place, Queue, Vring};
+use crate::queue::{Place, Queue};
 
 /// Bits of the features of a virtio device: the version of its standard, chains in tables of their own,
 /// and notifications only where they are needed.
@@ -85,18 +85,6 @@ impl<S: Filesystem> Device<S> {
         })
     }
 
-    /// Has a monitor begun to use it? A process that only tests whether the socket accepts connections
-    /// has not.
-    pub(crate) fn was_used(&self) -> bool {
-        self.was_used.load(Ordering::Acquire)
-    }
-
-    /// Waits for all replies, and makes the server forget what the guest knew.
-    pub(crate) fn end(&self) {
-        self.queues.iter().for_each(|queue| queue.drain());
-        self.connection.end();
-    }
-
     fn serve(&self, queue: &Arc<Queue>, vring: &Vring) {
         let mut next = queue.take(vring, Connection::<S>::MESSAGE_MAX);
         while let Some(place) = next {
@@ -111,6 +99,18 @@ impl<S: Filesystem> Device<S> {
                 next = next.or_else(|| queue.take(vring, Connection::<S>::MESSAGE_MAX));
             }
         }
+    }
+}
+
+impl<S: Filesystem> uxfs_vhost::Device for Device<S> {
+    fn was_used(&self) -> bool {
+        self.was_used.load(Ordering::Acquire)
+    }
+
+    /// Waits for all replies, and makes the server forget what the guest knew.
+    fn end(&self) {
+        self.queues.iter().for_each(|queue| queue.drain());
+        self.connection.end();
     }
 }
 

@@ -13,17 +13,14 @@
 //! 3. When the monitor stops a queue, all requests of that queue are answered first. Nothing writes to the
 //!    guest's memory after that.
 //!
-//! Modules, from the bottom: `chain` (a request in the guest's memory), `queue`, `pool` (threads),
-//! `device` (what the monitor talks to), `socket`, `host`.
+//! Modules, from the bottom: `queue`, `pool` (threads), `device` (what the monitor talks to), `host`. The
+//! socket and the chains of requests are those of `uxfs-vhost`.
 
-mod chain;
 mod device;
 mod host;
 mod pool;
 mod queue;
-mod socket;
 
-pub use chain::{Chain, Malformed, Segment};
 pub use device::Settings;
-pub use host::{Host, Stopper};
-pub use socket::{Access, Socket};
+pub use host::Host;
+pub use uxfs_vhost::{Access, Socket, Stopper};

@@ -9,16 +9,12 @@ use std::sync::Arc;
 
 use parking_lot::{Condvar, Mutex};
 use uxfs_transport::ReplySink;
-use vhost_user_backend::{VringMutex, VringT};
+use uxfs_vhost::{Chain, Memory, Stop, Vring};
+use vhost_user_backend::VringT;
 use virtio_queue::{QueueOwnedT, QueueT};
-use vm_memory::{GuestAddressSpace, GuestMemoryAtomic, GuestMemoryLoadGuard, GuestMemoryMmap};
+use vm_memory::{GuestAddressSpace, GuestMemoryLoadGuard, GuestMemoryMmap};
 
-use crate::chain::Chain;
-use crate::host::Stop;
-
-pub(crate) type Memory = GuestMemoryAtomic<GuestMemoryMmap>;
 pub(crate) type Snapshot = GuestMemoryLoadGuard<GuestMemoryMmap>;
-pub(crate) type Vring = VringMutex<Memory>;
 
 /// A queue, beside what the monitor's messages change of it (the [`Vring`]).
 pub(crate) struct Queue {

@@ -15,8 +15,8 @@ use regex::bytes::{Regex, RegexBuilder};
 use uxfs::disk::{BlockDev, MemDev, OpenMode};
 use uxfs::volume::{self, Location};
 use uxfs_crashtest::{
-    self as crashtest, Failure as Failed, Outcome, Plan, Progress, READY, Ready, Run, State,
-    UxfsLeg,
+    self as crashtest, Failure as Failed, KernelFs, KernelLeg, Leg, Outcome, Plan, Progress, READY,
+    Ready, Run, State, UxfsLeg,
 };
 
 use crate::json;
@@ -45,6 +45,10 @@ const SIZE: u64 = 512 << 20;
 /// the host: it must depend on the files and UXFS_ACKED alone. UXFS_FROM names the directory from which
 /// the test was started.
 ///
+/// With --fs xfs, ext4, btrfs or f2fs, CMD and the check run on a Linux kernel's own file system, in a
+/// virtual machine that needs no root (User Mode Linux, package user-mode-linux). The host's files are its
+/// read-only root, so CMD runs as it is.
+///
 /// To explore crashes of uxfs itself, use `uxfs crash`. docs/CRASH-TEST.md teaches to write a test.
 ///
 /// Exit status: 0 if every state passed, 1 if one failed, 2 if the test could not run.
@@ -53,9 +57,10 @@ const SIZE: u64 = 512 << 20;
     uxfs crash-test --check 'python3 ~/check.py' -- python3 ~/app.py\n  \
     uxfs crash-test --count 10000 --seed 7 --ack '^stored' --check ~/check.sh -- ~/bin/store\n  \
     uxfs crash-test --run sqlite-wal\n  \
+    uxfs crash-test --fs ext4 --check ~/check.sh -- ~/bin/store\n  \
     uxfs crash-test --keep failed --html report.html --check ~/check.sh -- ~/bin/store")]
 pub(crate) struct Options {
-    /// File system to test on
+    /// File system to test on; a kernel's runs in User Mode Linux, without root
     #[arg(long, value_name = "FS", default_value = "uxfs")]
     fs: FileSystem,
     /// Number of states to try
@@ -85,7 +90,7 @@ pub(crate) struct Options {
     /// Start with a copy of this image instead of a new volume
     #[arg(long, value_name = "IMAGE")]
     image: Option<PathBuf>,
-    /// Options of the mount, as of `uxfs mount -o`
+    /// Options of the mount: as of `uxfs mount -o`, or those of the kernel's file system
     #[arg(long, value_name = "OPTIONS", default_value = "")]
     mount_options: String,
     /// Try only this state, as a failure prints it
@@ -125,7 +130,39 @@ pub(crate) struct Options {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum FileSystem {
+    /// uxfs, mounted through FUSE
     Uxfs,
+    /// XFS of a Linux kernel
+    Xfs,
+    /// ext4 of a Linux kernel
+    Ext4,
+    /// btrfs of a Linux kernel
+    Btrfs,
+    /// F2FS of a Linux kernel
+    F2fs,
+}
+
+impl FileSystem {
+    /// The leg for volumes of this size.
+    fn leg(self, size: u64, options: &str) -> Result<Box<dyn Leg>> {
+        let fs = match self {
+            Self::Uxfs => {
+                return Ok(Box::new(UxfsLeg::new(size, options).map_err(said)?));
+            }
+            Self::Xfs => KernelFs::Xfs,
+            Self::Ext4 => KernelFs::Ext4,
+            Self::Btrfs => KernelFs::Btrfs,
+            Self::F2fs => KernelFs::F2fs,
+        };
+        let own = std::env::current_exe().map_err(|error| Failure::bare(error.to_string()))?;
+        let agent = vec![own.into(), "crash-test-agent".into()];
+        Ok(Box::new(KernelLeg::new(fs, size, options, agent).map_err(said)?))
+    }
+
+    /// Its name, as after --fs.
+    fn name(self) -> String {
+        self.to_possible_value().map_or(String::new(), |value| value.get_name().to_owned())
+    }
 }
 
 fn size(text: &str) -> std::result::Result<u64, String> {
@@ -158,11 +195,10 @@ fn tested(options: &Options, session: &Session) -> Result<()> {
     }
     let scripts = tempfile::tempdir().map_err(|error| Failure::bare(error.to_string()))?;
     let plan = options.plan(Arc::clone(&stop), scripts.path())?;
-    let FileSystem::Uxfs = options.fs;
     let size = plan.volume.as_ref().map_or(options.size, BlockDev::len);
-    let leg = UxfsLeg::new(size, &options.mount_options).map_err(said)?;
+    let leg = options.fs.leg(size, &options.mount_options)?;
     let bar = options.bar();
-    let outcome = crashtest::run(&plan, &leg, &|progress| bar.show(progress));
+    let outcome = crashtest::run(&plan, &*leg, &|progress| bar.show(progress));
     bar.clear();
     let outcome = outcome.map_err(said)?;
     let repeat = outcome.failure.as_ref().map(|failed| options.repeat(failed)).unwrap_or_default();
@@ -248,6 +284,7 @@ impl Options {
         let path = |path: &PathBuf| path.display().to_string();
         let kept = self.keep.as_ref().map(|dir| dir.join(RECORDING));
         let recording = kept.as_ref().or(self.recording.as_ref());
+        add("fs", (self.fs != FileSystem::Uxfs).then(|| self.fs.name()));
         add("recording", recording.map(path));
         add("run", self.run.clone());
         add("check", self.check.clone());

@@ -20,6 +20,8 @@ pub(crate) mod cp;
 pub(crate) mod crash;
 #[cfg(target_os = "linux")]
 pub(crate) mod crash_test;
+#[cfg(target_os = "linux")]
+pub(crate) mod crash_test_agent;
 pub(crate) mod defrag;
 pub(crate) mod df;
 pub(crate) mod diff;

@@ -114,3 +114,21 @@ fn an_interrupt_leaves_nothing_mounted() {
     assert!(String::from_utf8_lossy(&ended.stdout).starts_with("interrupted on uxfs"), "{ended:?}");
     assert!(!mounted());
 }
+
+/// The program passes and fails on a kernel's ext4, and without a kernel the error says what brings one.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_kernel_is_tested_without_root_and_without_fuse() {
+    let fixture = Fixture::new();
+    let good = store(&fixture, &["--fs", "ext4"], "good");
+    assert!(good.code == 0 && good.out.starts_with("passed on ext4: "), "{good:?}");
+    let bad = store(&fixture, &["--fs", "ext4"], "bad");
+    assert!(bad.code == 1 && bad.out.contains("fsync (or fdatasync) of stored"), "{bad:?}");
+    assert!(bad.out.contains(" --fs ext4 "), "{bad:?}");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
+    command.args(["crash-test", "--fs", "ext4", "--", "true"]).env("UXFS_UML", "/bin/false");
+    let ended = command.output().unwrap();
+    let words = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert_eq!(ended.status.code(), Some(2), "{words}");
+    assert!(words.contains("user-mode-linux") && words.contains("/bin/false"), "{words}");
+}

@@ -4,6 +4,8 @@
 
 mod bad_input;
 mod in_process;
+#[cfg(target_arch = "x86_64")]
+mod kernels;
 mod planted;
 mod ready;
 mod rig;

@@ -7,7 +7,7 @@ use crate::rig::{planted, setting, tested};
 
 /// What an explanation says.
 #[derive(Clone, Copy, Debug)]
-enum Says {
+pub(crate) enum Says {
     /// Exactly these calls are missing; each begins so.
     Missing(&'static [&'static str]),
     /// Another kind, whose text contains this.
@@ -48,13 +48,13 @@ const PLANTED: &[(&str, Says)] = &[
     ("sqlite", Missing(&["fsync (or fdatasync) of db-wal", "fsync of the directory ."])),
 ];
 
-fn chosen() -> impl Iterator<Item = (&'static str, Says)> {
+pub(crate) fn chosen() -> impl Iterator<Item = (&'static str, Says)> {
     let only = std::env::var("UXFS_ONLY").ok();
     PLANTED.iter().copied().filter(move |(name, _)| only.as_ref().is_none_or(|only| only == name))
 }
 
 /// Is the explanation the right one?
-fn is_right(failure: &Failure, says: Says) -> bool {
+pub(crate) fn is_right(failure: &Failure, says: Says) -> bool {
     match (says, &failure.explanation) {
         (Missing(calls), Explanation::Missing(found)) => {
             calls.len() == found.len()

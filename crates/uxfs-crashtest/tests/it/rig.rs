@@ -9,7 +9,7 @@ use uxfs_crashtest::{Outcome, Plan, Result, UxfsLeg, run};
 
 /// A limit that only a real hang reaches.
 const LONG: Duration = Duration::from_secs(600);
-const SIZE: u64 = 256 << 20;
+pub(crate) const SIZE: u64 = 256 << 20;
 
 pub(crate) fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())

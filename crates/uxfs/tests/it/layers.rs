@@ -50,7 +50,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-capi", &["uxfs"]),
     ("uxfs-python", &["uxfs"]),
     ("uxfs-transport", &[]),
-    ("uxfs-virtiofs", &["uxfs-transport"]),
+    ("uxfs-vhost", &[]),
+    ("uxfs-vhost-blk", &["uxfs-disk", "uxfs-vhost"]),
+    ("uxfs-virtiofs", &["uxfs-transport", "uxfs-vhost"]),
     ("uxfs-fuse", &["uxfs", "uxfs-disk", "uxfs-transport", "uxfs-virtiofs"]),
     ("uxfs-image", &["uxfs", "uxfs-host"]),
     ("uxfs-bench", &["uxfs", "uxfs-fuse", "uxfs-testkit", "uxfs-transport"]),
@@ -58,7 +60,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "uxfs-crash",
         &["uxfs", "uxfs-check", "uxfs-disk", "uxfs-format", "uxfs-journal", "uxfs-testkit"],
     ),
-    ("uxfs-crashtest", &["uxfs", "uxfs-check", "uxfs-disk", "uxfs-fuse", "uxfs-testkit"]),
+    (
+        "uxfs-crashtest",
+        &["uxfs", "uxfs-check", "uxfs-disk", "uxfs-fuse", "uxfs-testkit", "uxfs-vhost-blk"],
+    ),
     (
         "uxfs-lab",
         &[
@@ -547,6 +552,9 @@ const MAY_CONVERT: &[(&str, &str)] = &[
     ("uxfs-nbd/src/wire.rs", "the protocol of network block devices"),
     ("uxfs-delta/src", "the only place that knows the byte order of deltas and manifests"),
     ("uxfs-virtiofs/src/device.rs", "the configuration of a virtio device"),
+    ("uxfs-vhost-blk/src", "the configuration and the requests of a virtio disk"),
+    ("uxfs-crashtest/src/kernel/message.rs", "the frames between host and virtual machine"),
+    ("uxfs-crashtest/src/agent/calls.rs", "an offset in a traced program's memory"),
     ("uxfs-image/src", "partition tables, FAT, verity, qcow2 and VHD"),
     ("uxfs-testkit/src/rng.rs", "the same random bytes from a seed on every machine"),
     ("uxfs-lab/src", "the content of files: words repeated, the same on every machine"),

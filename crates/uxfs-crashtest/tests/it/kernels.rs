@@ -1,0 +1,129 @@
+//! The kernel's file systems in User Mode Linux: planted faults are found there, corrected programs pass, and
+//! what is recorded has one order. `UXFS_FS` names another file system than ext4, `UXFS_COUNT` the states.
+
+use std::sync::Arc;
+
+use uxfs_crashtest::{
+    Explanation, Job, KernelFs, KernelLeg, Leg, Mark, Outcome, Plan, Recorder, Run, run,
+};
+use uxfs_testkit::Event;
+
+use crate::planted::{chosen, is_right};
+use crate::rig::{SIZE, plan, planted, setting};
+
+/// Planted programs whose fault shows on ext4.
+const SHOWN: &[&str] = &[
+    "lost_fsync",
+    "lost_directory_fsync",
+    "log_after_data",
+    "mmap_without_msync",
+    "acknowledged_too_soon",
+];
+
+fn leg(fs: KernelFs, options: &str) -> KernelLeg {
+    let agent = vec![env!("CARGO_BIN_EXE_uxfs-crash-agent").into()];
+    KernelLeg::new(fs, SIZE, options, agent).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn fs() -> KernelFs {
+    match std::env::var("UXFS_FS").as_deref() {
+        Ok("xfs") => KernelFs::Xfs,
+        Ok("btrfs") => KernelFs::Btrfs,
+        Ok("f2fs") => KernelFs::F2fs,
+        _ => KernelFs::Ext4,
+    }
+}
+
+fn tested(plan: &Plan, leg: &KernelLeg) -> Outcome {
+    run(plan, leg, &|_| {}).unwrap_or_else(|error| panic!("{:?}: {error}", plan.command))
+}
+
+#[test]
+fn planted_faults_are_found_on_a_kernel_and_explained() {
+    let leg = leg(fs(), "");
+    let mut wrong = Vec::new();
+    for (name, says) in chosen().filter(|(name, _)| SHOWN.contains(name)) {
+        let outcome = tested(&planted(name, "bad"), &leg);
+        match &outcome.failure {
+            None => wrong.push(format!("{name}: not found in {outcome}")),
+            Some(failure) if !is_right(failure, says) => {
+                wrong.push(format!("{name}: not {says:?}:\n{failure}"));
+            }
+            Some(_) => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn corrected_programs_pass_on_a_kernel() {
+    let leg = leg(fs(), "");
+    for (name, _) in chosen().filter(|(name, _)| SHOWN.contains(name)) {
+        let mut plan = planted(name, "good");
+        plan.count = usize::try_from(setting("UXFS_COUNT", 30)).unwrap();
+        let outcome = tested(&plan, &leg);
+        println!("{name}: {outcome}, {:.1} states a second", outcome.states_per_second());
+        if let Some(failure) = &outcome.failure {
+            panic!("{name}:\n{failure}");
+        }
+    }
+}
+
+/// ext4 writes the new content before a rename replaces the old one, unless it is mounted with
+/// `noauto_da_alloc`.
+#[test]
+fn a_rename_before_fsync_shows_on_ext4_without_auto_da_alloc() {
+    let tested =
+        |options| tested(&planted("rename_before_fsync", "bad"), &leg(KernelFs::Ext4, options));
+    assert!(tested("").failure.is_none());
+    let failure = tested("noauto_da_alloc").failure.unwrap();
+    assert!(
+        failure.explanation.to_string().contains("of config, before new is renamed to it"),
+        "{failure}"
+    );
+}
+
+/// Without barriers ext4 sends no flush, so a disk with a volatile cache loses what was synced.
+#[test]
+fn ext4_without_barriers_loses_what_was_synced() {
+    let leg = leg(KernelFs::Ext4, "nobarrier");
+    let outcome = tested(&planted("lost_directory_fsync", "good"), &leg);
+    let failure = outcome.failure.unwrap();
+    assert!(matches!(failure.explanation, Explanation::Broken { .. }), "{failure}");
+}
+
+fn recorded(leg: &KernelLeg, line: &str) -> Run {
+    let before = leg.make().unwrap();
+    let recorder = Arc::new(Recorder::new(before.clone(), 1 << 30));
+    let job = Job::shell(line, plan(&[], None).timeout, Arc::default());
+    let ended = leg.record(&recorder, "late", &job).unwrap();
+    assert_eq!(ended.how, uxfs_crashtest::How::Success, "{}", ended.output);
+    recorder.finish(before)
+}
+
+/// The flushes of a run before its acknowledgement, and after it while the program ran.
+fn flushes(run: &Run) -> (usize, usize) {
+    let events = &run.recording.events()[run.start()..];
+    let place = |wanted: Mark| events.iter().position(|event| *event == Event::Mark(wanted));
+    let (ack, end) = (place(Mark::Acknowledged(1)).unwrap(), place(Mark::Ended).unwrap());
+    let count = |events: &[Event<Mark>]| {
+        events.iter().filter(|event| matches!(event, Event::Flush)).count()
+    };
+    (count(&events[..ack]), count(&events[ack..end]))
+}
+
+/// What a program acknowledges after its flush stands behind that flush, and what it acknowledges before, the
+/// planted violation, before it: through the pipe, from a child, and in its output.
+#[test]
+fn acknowledgements_and_flushes_have_one_order() {
+    let leg = leg(KernelFs::Ext4, "");
+    for say in ["echo one >&$UXFS_ACK", "sh -c 'echo one >&$UXFS_ACK'"] {
+        let late = recorded(&leg, &format!("echo x > f; sync f; {say}"));
+        let (before, after) = flushes(&late);
+        assert!(before > 0 && after == 0, "{say}: {before} {after}");
+        let early = recorded(&leg, &format!("echo x > f; {say}; sync f"));
+        let (before, after) = flushes(&early);
+        assert!(before == 0 && after > 0, "{say}: {before} {after}");
+        assert_eq!(early.acks, ["one"]);
+    }
+}
