@@ -182,6 +182,7 @@ enum Verb {
     Info(OnVolume<cmd::info::Options>),
     Check(OnVolume<cmd::check::Options>),
     Fsck(OnVolume<cmd::fsck::Options>),
+    Repair(OnVolume<cmd::repair::Options>),
     Resize(OnVolume<cmd::resize::Options>),
     Metadump(OnVolumeOwnO<cmd::metadump::Options>),
     Mdrestore(cmd::mdrestore::Options),
@@ -238,7 +239,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     }
     move_options_after_command(&mut args);
     let is = |verb: &str| args.get(1).is_some_and(|arg| arg == verb);
-    let (mkfs, check, find) = (is("mkfs"), is("check") || is("fsck"), is("find"));
+    let (mkfs, check, find) = (is("mkfs"), is("check") || is("fsck") || is("repair"), is("find"));
     // find parses its own arguments, so clap does not see `-h`.
     if find && args.get(2).is_some_and(|arg| arg == "-h") {
         args[2] = "--help".into();
@@ -334,6 +335,7 @@ impl Cli {
             Verb::Info(o) => &o.volume,
             Verb::Check(o) => &o.volume,
             Verb::Fsck(o) => &o.volume,
+            Verb::Repair(o) => &o.volume,
             Verb::Resize(o) => &o.volume,
             Verb::Metadump(o) => &o.volume,
             Verb::Log(o) => &o.volume,
@@ -403,6 +405,7 @@ impl Cli {
             Verb::Info(o) => with("info", o.own.json, &|s, i| cmd::info::run(&o.own, s, i)),
             Verb::Check(o) => with("check", o.own.json, &|s, i| cmd::check::run(&o.own, s, i)),
             Verb::Fsck(o) => with("fsck", o.own.json, &|s, i| cmd::fsck::run(&o.own, s, i)),
+            Verb::Repair(o) => with("repair", o.own.json, &|s, i| cmd::repair::run(&o.own, s, i)),
             Verb::Resize(o) => with("resize", o.own.json, &|s, i| cmd::resize::run(&o.own, s, i)),
             Verb::Metadump(o) => {
                 with("metadump", o.own.json, &|s, i| cmd::metadump::run(&o.own, s, i))

@@ -6,10 +6,13 @@
 //!    sound reverse mappings name another owner, or if none of its inodes is in use: freed chunks stay
 //!    on the device.
 
+use std::collections::BTreeMap;
+
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
 use uxfs_format::btree::{FreeExtent, InodeChunk, Rmap, RmapOwner, TreeKind};
 use uxfs_format::geometry::CHUNK_INODES;
+use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{AgBlock, AgIno, AgNo, FsBlock, inode};
 
 use crate::error::Result;
@@ -19,6 +22,9 @@ use crate::walk;
 /// Most bytes read at once by a scan.
 const PIECE: u64 = 1 << 20;
 
+/// Chunks by their first inode.
+type Found = BTreeMap<AgIno, InodeChunk>;
+
 /// The chunks of a group.
 pub(crate) struct Chunks {
     /// The chunks in order. Which inodes are free is as a tree says, or by their modes.
@@ -27,20 +33,19 @@ pub(crate) struct Chunks {
     pub(crate) listed: bool,
 }
 
-/// Finds the chunks of a group.
-pub(crate) fn find(volume: &Volume, ag: AgNo) -> Result<Chunks> {
+/// Finds the chunks of a group. With `scan`, the inode tree is not believed, sound or not.
+pub(crate) fn find(volume: &Volume, ag: AgNo, scan: bool) -> Result<Chunks> {
     let sector = volume.sector(volume.geo.agi_daddr(ag))?;
     let agi = Agi::view(&sector);
     let listed = walk::tree(volume, ag, TreeKind::Ino, agi.root.get(), agi.level.get())?;
-    let mut chunks = Vec::new();
-    let mut sound = listed.whole;
+    let mut chunks = Found::new();
+    let mut sound = listed.whole && verify::checksum_matches(&sector, BufKind::Agi);
     for record in listed.records.chunks_exact(TreeKind::Ino.rec_len()) {
         sound &= add(volume, ag, &mut chunks, InodeChunk::decode(record));
     }
-    // An empty tree in a group whose free-inode tree is not empty is none.
-    if sound && !chunks.is_empty() {
-        chunks.sort_unstable_by_key(|chunk| chunk.start);
-        return Ok(Chunks { chunks, listed: true });
+    let count = chunks.values().map(|chunk| u32::from(chunk.inodes())).sum::<u32>();
+    if sound && count == agi.count.get() && !scan {
+        return Ok(Chunks { chunks: chunks.into_values().collect(), listed: true });
     }
     if volume.geo.has_finobt() {
         let free = (agi.free_root.get(), agi.free_level.get());
@@ -49,15 +54,49 @@ pub(crate) fn find(volume: &Volume, ag: AgNo) -> Result<Chunks> {
             add(volume, ag, &mut chunks, InodeChunk::decode(record));
         }
     }
-    let empty = sound && chunks.is_empty();
     Scan::new(volume, ag)?.run(&mut chunks)?;
-    chunks.sort_unstable_by_key(|chunk| chunk.start);
-    let listed = empty && chunks.is_empty();
-    Ok(Chunks { chunks, listed })
+    Ok(Chunks { chunks: chunks.into_values().collect(), listed: false })
+}
+
+/// Marks the parts of a chunk as absent in which hardly any inode says that it is one: a record that
+/// leads elsewhere must not destroy what is there. False if nothing is left.
+pub(crate) fn keep_likely(volume: &Volume, ag: AgNo, chunk: &mut InodeChunk, raw: &[u8]) -> bool {
+    let geo = &volume.geo;
+    let mut likely = 0u64;
+    for (bit, raw) in raw.chunks_exact(geo.inode_size as usize).enumerate() {
+        let ino = geo.ino(ag, AgIno(chunk.start.0 + bit as u32));
+        likely |= u64::from(crate::inode::is_likely(volume, ino, raw)) << bit;
+    }
+    let unit = part_of(volume);
+    for part in (0..CHUNK_INODES).step_by(unit as usize) {
+        if (likely & mask_of(part, unit)).count_ones() * 4 < unit {
+            chunk.holemask |= holes_of(part, unit);
+        }
+    }
+    chunk.count = chunk.present().count_ones() as u8;
+    chunk.count > 0
+}
+
+/// Inodes of the unit in which chunks have holes.
+fn part_of(volume: &Volume) -> u32 {
+    match volume.geo.has_sparse() {
+        true => (volume.geo.sparse_align << volume.geo.inopb_log).clamp(4, CHUNK_INODES),
+        false => CHUNK_INODES,
+    }
+}
+
+/// One bit for each inode of a part.
+const fn mask_of(part: u32, unit: u32) -> u64 {
+    if unit >= 64 { u64::MAX } else { ((1 << unit) - 1) << part }
+}
+
+/// The bits of a part in a mask of holes.
+const fn holes_of(part: u32, unit: u32) -> u16 {
+    if unit >= 64 { u16::MAX } else { ((1 << (unit / 4)) - 1) << (part / 4) }
 }
 
 /// Adds a chunk unless it is impossible or overlaps another. False if it was not added.
-fn add(volume: &Volume, ag: AgNo, chunks: &mut Vec<InodeChunk>, chunk: InodeChunk) -> bool {
+fn add(volume: &Volume, ag: AgNo, chunks: &mut Found, chunk: InodeChunk) -> bool {
     let mut chunk = chunk;
     if !volume.geo.has_sparse() {
         (chunk.holemask, chunk.count) = (0, 0);
@@ -66,11 +105,12 @@ fn add(volume: &Volume, ag: AgNo, chunks: &mut Vec<InodeChunk>, chunk: InodeChun
     if !is_possible(volume, ag, &chunk) {
         return false;
     }
-    let overlaps = |other: &InodeChunk| other.start.0.abs_diff(chunk.start.0) < CHUNK_INODES;
-    if chunks.iter().rev().take(2).any(overlaps) || chunks.iter().any(overlaps) {
+    let first = AgIno(chunk.start.0.saturating_sub(CHUNK_INODES - 1));
+    let last = AgIno(chunk.start.0.saturating_add(CHUNK_INODES - 1));
+    if chunks.range(first..=last).next().is_some() {
         return false;
     }
-    chunks.push(chunk);
+    chunks.insert(chunk.start, chunk);
     true
 }
 
@@ -135,7 +175,7 @@ impl<'v> Scan<'v> {
         Ok(Self { volume, ag, free, inodes })
     }
 
-    fn run(&self, chunks: &mut Vec<InodeChunk>) -> Result<()> {
+    fn run(&self, chunks: &mut Found) -> Result<()> {
         let geo = &self.volume.geo;
         let align = geo.inode_align.max(1);
         let chunk_blocks = geo.chunk_blocks();
@@ -166,7 +206,7 @@ impl<'v> Scan<'v> {
     }
 
     /// Looks for chunks that start at a block.
-    fn block(&self, block: u32, raw: &[u8], chunks: &mut Vec<InodeChunk>) {
+    fn block(&self, block: u32, raw: &[u8], chunks: &mut Found) {
         let geo = &self.volume.geo;
         let each = (CHUNK_INODES as usize) << geo.inode_log;
         let first = block << geo.inopb_log;
@@ -191,19 +231,14 @@ impl<'v> Scan<'v> {
                 used |= u64::from(inode::MODE.get(raw) != 0) << bit;
             }
         }
-        let unit = match geo.has_sparse() {
-            true => (geo.sparse_align << geo.inopb_log).clamp(4, CHUNK_INODES),
-            false => CHUNK_INODES,
-        };
+        let unit = part_of(self.volume);
         let mut holemask = 0u16;
         for part in (0..CHUNK_INODES).step_by(unit as usize) {
-            let mask = if unit == 64 { u64::MAX } else { ((1u64 << unit) - 1) << part };
+            let mask = mask_of(part, unit);
             // Most of the inodes of a part say so, or it is something else.
             let there = (own & mask).count_ones() * 2 > unit && self.may_be(start, part, unit);
             if !there {
-                let parts =
-                    if unit == 64 { u16::MAX } else { ((1u16 << (unit / 4)) - 1) << (part / 4) };
-                holemask |= parts;
+                holemask |= holes_of(part, unit);
                 used &= !mask;
             }
         }

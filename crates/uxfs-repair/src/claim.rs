@@ -14,11 +14,6 @@ pub(crate) struct Claims {
     groups: Vec<Vec<Rmap>>,
 }
 
-/// Which fork's blocks an owner claims.
-pub(crate) const fn fork_of(claim: &Rmap) -> Fork {
-    if claim.attr { Fork::Attr } else { Fork::Data }
-}
-
 /// First block behind a claim.
 pub(crate) const fn end(claim: &Rmap) -> u32 {
     claim.start.0.saturating_add(claim.len)

@@ -6,11 +6,12 @@
 //!    number.
 //! 3. The other loses these blocks from its map, which reads as a hole there; that is listed.
 
+use rustc_hash::{FxHashMap, FxHashSet};
 use uxfs_check::Place;
 use uxfs_format::btree::{Rmap, TreeKind};
 use uxfs_format::bytes::Field;
 use uxfs_format::verify::{BufKind, OwnerField};
-use uxfs_format::{AgBlock, AgNo, FsBlock, Ino};
+use uxfs_format::{AgBlock, AgNo, Ino};
 
 use crate::claim;
 use crate::error::Result;
@@ -54,25 +55,34 @@ pub(crate) fn settle(volume: &mut Volume, pass: &mut Pass) -> Result<()> {
         if cuts.is_empty() {
             return Ok(());
         }
-        for (ag, cut) in cuts {
-            apply(volume, pass, ag, &cut)?;
-        }
+        apply(volume, pass, &cuts)?;
     }
 }
 
 /// The cuts that settle the conflicts of a group.
 fn group(volume: &Volume, pass: &Pass, ag: AgNo) -> Result<Vec<Cut>> {
     let mut cuts: Vec<Cut> = Vec::new();
-    let mut open: Vec<Rmap> = Vec::new();
+    // Claims that reach beyond the start of the next: those that may share, by owner, and the others.
+    let mut alone: Vec<Rmap> = Vec::new();
+    let mut sharing: FxHashMap<u64, Vec<Rmap>> = FxHashMap::default();
     for claim in pass.claims.group(ag) {
-        open.retain(|other| claim::end(other) > claim.start.0);
-        for other in &open {
-            if shares(volume, pass, claim) && shares(volume, pass, other) {
-                let same = claim.owner == other.owner;
-                if !same {
-                    continue;
-                }
-            }
+        let reaches = |other: &Rmap| claim::end(other) > claim.start.0;
+        alone.retain(reaches);
+        let mut against = alone.clone();
+        if shares(volume, pass, claim) {
+            let own = sharing.entry(claim.owner.0).or_default();
+            own.retain(reaches);
+            against.extend_from_slice(own);
+            own.push(*claim);
+        } else {
+            sharing.retain(|_, own| {
+                own.retain(reaches);
+                !own.is_empty()
+            });
+            against.extend(sharing.values().flatten());
+            alone.push(*claim);
+        }
+        for other in &against {
             let loser = if wins(volume, pass, ag, other, claim)? { claim } else { other };
             let end = claim::end(claim).min(claim::end(other));
             let (start, len) = (claim.start.0, end - claim.start.0);
@@ -80,7 +90,6 @@ fn group(volume: &Volume, pass: &Pass, ag: AgNo) -> Result<Vec<Cut>> {
                 cuts.push(Cut { claim: *loser, start, len });
             }
         }
-        open.push(*claim);
     }
     Ok(cuts)
 }
@@ -124,37 +133,38 @@ fn owner(volume: &Volume, ag: AgNo, block: AgBlock) -> Result<Option<Ino>> {
     })
 }
 
-/// Takes the blocks of a cut from the loser's fork.
-fn apply(volume: &mut Volume, pass: &mut Pass, ag: AgNo, cut: &Cut) -> Result<()> {
-    let ino = Ino(cut.claim.owner.0);
-    let fork = claim::fork_of(&cut.claim);
-    let index = usize::from(cut.claim.attr);
-    let mut map = match pass.rewrites.remove(&(ino, index)) {
-        Some(map) => map,
-        None => read(volume, ino, index)?,
-    };
-    let start = volume.geo.fsb(ag, AgBlock(cut.start));
-    let what = if cut.claim.bmbt {
-        map.tree.retain(|fsb| !(start.0..start.0 + u64::from(cut.len)).contains(&fsb.0));
-        None
-    } else {
-        map.cut(start, cut.len.into());
-        Some(format!("{} blocks of the {}, which another file keeps", cut.len, fork::name(fork)))
-    };
-    let place = Place { inode: Some(ino), ..volume.place(FsBlock(start.0)) };
-    let wrong = format!("{} blocks belong to two owners", cut.len);
-    let step = volume.step("inode", place, wrong, "the other owner keeps them");
-    what.into_iter().for_each(|what| volume.lose(step, what));
-    pass.withdraw(ino, &[fork]);
-    for extent in &map.extents {
-        pass.claims.extent(&volume.geo, ino, fork, extent);
-        pass.stale.insert(volume.geo.fsb_ag(extent.start));
+/// Takes the blocks of cuts from the losers' forks.
+fn apply(volume: &mut Volume, pass: &mut Pass, cuts: &[(AgNo, Cut)]) -> Result<()> {
+    let mut changed = FxHashSet::default();
+    for (ag, cut) in cuts {
+        let (ino, index) = (Ino(cut.claim.owner.0), usize::from(cut.claim.attr));
+        let mut map = match pass.rewrites.remove(&(ino, index)) {
+            Some(map) => map,
+            None => read(volume, ino, index)?,
+        };
+        let start = volume.geo.fsb(*ag, AgBlock(cut.start));
+        let place = Place { inode: Some(ino), ..volume.place(start) };
+        let wrong = format!("{} blocks belong to two owners", cut.len);
+        let step = volume.step("inode", place, wrong, "the other owner keeps them");
+        if cut.claim.bmbt {
+            map.tree.retain(|fsb| !(start.0..start.0 + u64::from(cut.len)).contains(&fsb.0));
+        } else {
+            let inside = u64::from(cut.start - cut.claim.start.0);
+            map.cut(start, cut.len.into(), cut.claim.offset + inside);
+            let fork = fork::name(FORKS[index]);
+            volume
+                .lose(step, format!("{} blocks of the {fork}, which another file keeps", cut.len));
+        }
+        pass.rewrites.insert((ino, index), map);
+        changed.insert((ino, index));
     }
-    for fsb in &map.tree {
-        pass.claims.bmbt(&volume.geo, ino, fork, *fsb);
+    pass.withdraw(&changed);
+    for (ino, index) in changed {
+        if let Some(map) = pass.rewrites.remove(&(ino, index)) {
+            pass.claim(volume, ino, index, &map);
+            pass.rewrites.insert((ino, index), map);
+        }
     }
-    pass.stale.insert(ag);
-    pass.rewrites.insert((ino, index), map);
     Ok(())
 }
 

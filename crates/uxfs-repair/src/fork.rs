@@ -42,13 +42,19 @@ impl ForkMap {
         self.extents.iter().map(|extent| extent.len).sum::<u64>() + self.tree.len() as u64
     }
 
-    /// Removes `len` blocks from `start` of the volume from the map.
-    pub(crate) fn cut(&mut self, start: FsBlock, len: u64) {
+    /// Removes `len` blocks from `start` of the volume from the map, where they are mapped from `offset`
+    /// of the fork on.
+    pub(crate) fn cut(&mut self, start: FsBlock, len: u64, offset: u64) {
         let mut left = Vec::with_capacity(self.extents.len() + 1);
         for extent in &self.extents {
             let from = start.0.clamp(extent.start.0, extent.start.0 + extent.len);
             let to = (start.0 + len).clamp(from, extent.start.0 + extent.len);
             let before = from - extent.start.0;
+            let own = extent.offset.0 + before == offset + from.saturating_sub(start.0);
+            if from == to || !own {
+                left.push(*extent);
+                continue;
+            }
             let after = extent.start.0 + extent.len - to;
             if before > 0 {
                 left.push(Extent { len: before, ..*extent });

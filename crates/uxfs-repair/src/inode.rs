@@ -124,12 +124,16 @@ impl Mender<'_> {
             }
         }
         let uuid = self.volume.geo.meta_uuid.0;
-        let signs =
-            [inode::has_magic(&self.raw), INO.get(&self.raw) == self.ino, self.raw[UUID] == uuid];
+        let signs = [
+            inode::has_magic(&self.raw),
+            INO.get(&self.raw) == self.ino,
+            self.raw[UUID] == uuid,
+            self.raw[VERSION] == 3,
+        ];
         if signs.iter().filter(|sign| **sign).count() < 2 {
             return false;
         }
-        if signs.contains(&false) || self.raw[VERSION] != 3 {
+        if signs.contains(&false) {
             self.bad("its magic number, version, inode number or UUID is wrong");
         }
         MAGIC_AT.set(&mut self.raw, MAGIC);
@@ -286,7 +290,9 @@ impl Mender<'_> {
     fn kind(&mut self) -> Result<Option<String>> {
         let mode = MODE.get(&self.raw);
         let (kind, format) = (mode & S_IFMT, self.raw[FORMAT]);
+        let root = self.ino == self.volume.geo.root_ino;
         let mut wanted = match (kind, ForkFormat::from_raw(format)) {
+            _ if root => S_IFDIR,
             (S_IFREG, Some(ForkFormat::Extents | ForkFormat::Btree)) => kind,
             (S_IFDIR | S_IFLNK, Some(ForkFormat::Local)) if !self.doubtful => kind,
             (S_IFDIR | S_IFLNK, Some(ForkFormat::Extents | ForkFormat::Btree)) => kind,
@@ -300,7 +306,7 @@ impl Mender<'_> {
         };
         let mapped = ForkFormat::from_raw(format)
             .is_some_and(|format| matches!(format, ForkFormat::Extents | ForkFormat::Btree));
-        if self.doubtful && mapped {
+        if self.doubtful && mapped && !root {
             wanted =
                 self.kind_of_content()?.unwrap_or(if kind == S_IFDIR { kind } else { S_IFREG });
         }
@@ -626,6 +632,38 @@ impl Mender<'_> {
         }
         Ok(None)
     }
+}
+
+/// Does this look like an inode of this number? Two of its signs are enough.
+pub(crate) fn is_likely(volume: &Volume, ino: Ino, raw: &[u8]) -> bool {
+    let signs = [
+        inode::has_magic(raw) && raw[VERSION] == 3,
+        INO.get(raw) == ino,
+        raw[UUID] == volume.geo.meta_uuid.0,
+    ];
+    signs.iter().filter(|sign| **sign).count() >= 2
+}
+
+/// An inode that every volume has, made anew and empty; `None` for all others.
+pub(crate) fn made_anew(volume: &Volume, ino: Ino) -> Option<Vec<u8>> {
+    let geo = &volume.geo;
+    let mut raw = vec![0; geo.inode_size as usize];
+    let mut core = InodeCore { nlink: 1, next_unlinked: AgIno::NULL, ..InodeCore::default() };
+    core.flags2.set(Flags2::BIGTIME, geo.has_bigtime());
+    core.flags2.set(Flags2::NREXT64, geo.has_nrext64());
+    if ino == geo.root_ino {
+        let empty = sf::build(ino, std::iter::empty());
+        raw[CORE_LEN..][..empty.len()].copy_from_slice(&empty);
+        (core.mode, core.nlink) = (S_IFDIR | 0o755, 2);
+        (core.format, core.size) = (ForkFormat::Local, empty.len() as u64);
+    } else if geo.rt_inos.contains(&ino) {
+        core.mode = S_IFREG;
+        core.flags.set(Flags::NEWRTBM, ino == geo.rt_inos[0]);
+    } else {
+        return None;
+    }
+    core.encode(&mut raw, ino, &geo.meta_uuid);
+    Some(raw)
 }
 
 /// Makes an inode free.

@@ -16,8 +16,8 @@ use uxfs_check::Place;
 use uxfs_format::attr::{AttrFlags, PARENT_VALUE_LEN, parent_of};
 use uxfs_format::bytes::Field;
 use uxfs_format::dir::FileType;
-use uxfs_format::inode::{CRC_OFFSET, Fork, InodeCore};
-use uxfs_format::{Ino, crc};
+use uxfs_format::inode::{CRC_OFFSET, InodeCore};
+use uxfs_format::{AgNo, Ino, crc};
 
 use crate::attr::{self, Attr};
 use crate::dir::{self, Content, Entry};
@@ -49,6 +49,9 @@ pub(crate) struct Links {
     pub(crate) pointers: Vec<(Ino, Ino, Box<[u8]>)>,
     /// Inodes that no entry leads to.
     pub(crate) lost: Vec<Ino>,
+    /// Groups in which entries lead to inodes that no tree lists. They must be scanned first; the links
+    /// are not settled then.
+    pub(crate) doubted: FxHashSet<AgNo>,
 }
 
 /// A directory.
@@ -93,6 +96,9 @@ pub(crate) fn settle(volume: &mut Volume, pass: &mut Pass, suspects: &Suspects) 
     };
     linker.root()?;
     linker.read()?;
+    if !linker.links.doubted.is_empty() {
+        return Ok(linker.links);
+    }
     linker.parents()?;
     linker.cycles()?;
     linker.lost()?;
@@ -147,6 +153,9 @@ impl Linker<'_> {
             }
             let mut dropped = Vec::new();
             let mut names = FxHashSet::default();
+            for entry in &content.entries {
+                self.doubt(entry.ino)?;
+            }
             content.entries.retain_mut(|entry| match self.fits(ino, entry, &mut names) {
                 Ok(changed) => {
                     wrong.extend(changed);
@@ -166,6 +175,22 @@ impl Linker<'_> {
                 self.wrong.insert(ino, (wrong, dropped));
                 self.links.refill.insert(ino, content.entries);
             }
+        }
+        Ok(())
+    }
+
+    /// Doubts the trees of a group if an inode that they do not list is in use.
+    fn doubt(&mut self, ino: Ino) -> Result<()> {
+        let ag = self.volume.geo.ino_ag(ino);
+        if self.pass.get(ino).is_some() || self.pass.scanned.contains(&ag) {
+            return Ok(());
+        }
+        let raw = self.volume.inode(ino)?;
+        if inode::is_likely(self.volume, ino, &raw)
+            && crc::matches(&raw, CRC_OFFSET)
+            && uxfs_format::inode::MODE.get(&raw) != 0
+        {
+            self.links.doubted.insert(ag);
         }
         Ok(())
     }
@@ -308,27 +333,30 @@ impl Linker<'_> {
 
     /// Finds inodes that no entry leads to; frees those that were deleted.
     fn lost(&mut self) -> Result<()> {
-        let mut deleted = Vec::new();
+        let mut deleted = FxHashSet::default();
         let mut lost = Vec::new();
         for known in &self.pass.inodes {
             if known.seen > 0 || self.is_internal(known.ino) {
                 continue;
             }
-            match known.nlink == 0 && !known.doubtful {
-                true => deleted.push(known.ino),
-                false => lost.push(known.ino),
+            if known.nlink == 0 && !known.doubtful {
+                deleted.insert(known.ino);
+            } else {
+                lost.push(known.ino);
             }
         }
-        for ino in deleted {
+        for ino in deleted.iter().copied() {
             let mut raw = self.volume.inode(ino)?;
             inode::encode_free(self.volume, ino, &mut raw);
             let wrong = "it was deleted, and not freed yet";
             let step = self.volume.step("inode", Place::inode(ino), wrong, "a free inode");
             self.volume.write(step, self.volume.inode_at(ino), &raw)?;
-            self.pass.free(self.volume, ino);
-            self.nodes.retain(|node| node.ino != ino);
-            self.links.refill.remove(&ino);
-            self.wrong.remove(&ino);
+        }
+        if !deleted.is_empty() {
+            self.pass.free(self.volume, &deleted);
+            self.nodes.retain(|node| !deleted.contains(&node.ino));
+            self.links.refill.retain(|ino, _| !deleted.contains(ino));
+            self.wrong.retain(|ino, _| !deleted.contains(ino));
         }
         for ino in lost {
             if !self.home(ino)? {
@@ -402,6 +430,10 @@ impl Linker<'_> {
     /// Saves the attributes of inodes whose attributes are wrong. With parent pointers, those that agree
     /// with the entries are made anew.
     fn attributes(&mut self) -> Result<()> {
+        let lost: FxHashSet<Ino> = match self.volume.geo.has_parent() {
+            true => self.links.lost.iter().copied().collect(),
+            false => FxHashSet::default(),
+        };
         let suspects: Vec<Ino> = self
             .pass
             .inodes
@@ -410,9 +442,10 @@ impl Linker<'_> {
             .filter(|ino| {
                 self.suspects.attrs.contains(ino)
                     || self.pass.rewrites.contains_key(&(*ino, 1))
-                    || self.volume.geo.has_parent() && self.links.lost.contains(ino)
+                    || lost.contains(ino)
             })
             .collect();
+        let mut gone = FxHashSet::default();
         for ino in suspects {
             let Some((core, raw, maps)) = self.mended(ino)? else { continue };
             let mut kept = attr::read(self.volume, ino, &core, &raw, &maps[1])?;
@@ -423,9 +456,10 @@ impl Linker<'_> {
             self.volume.lose(step, "attributes that cannot be read, if there were any");
             attr::reset(self.volume, step, ino, maps[0].blocks())?;
             self.pass.rewrites.remove(&(ino, 1));
-            self.pass.withdraw(ino, &[Fork::Attr]);
+            gone.insert((ino, 1));
             self.links.attrs.insert(ino, kept);
         }
+        self.pass.withdraw(&gone);
         if self.volume.geo.has_parent() && !self.links.attrs.is_empty() {
             self.pointers()?;
         }
@@ -481,6 +515,7 @@ impl Linker<'_> {
     /// Writes what changes in directories: ".." in place; those that are refilled become empty.
     fn write(&mut self) -> Result<()> {
         let root = self.volume.geo.root_ino;
+        let mut gone = FxHashSet::default();
         for index in 0..self.nodes.len() {
             let node = self.nodes[index];
             let parent = if node.ino == root { Some(root) } else { node.parent };
@@ -518,8 +553,9 @@ impl Linker<'_> {
             };
             dir::reset(self.volume, step, node.ino, wanted, attrs)?;
             self.pass.rewrites.remove(&(node.ino, 0));
-            self.pass.withdraw(node.ino, &[Fork::Data]);
+            gone.insert((node.ino, 0));
         }
+        self.pass.withdraw(&gone);
         Ok(())
     }
 

@@ -9,9 +9,10 @@ use std::collections::BTreeMap;
 
 use rustc_hash::FxHashSet;
 use uxfs_check::Place;
-use uxfs_format::btree::{InodeChunk, RmapOwner};
+use uxfs_disk::fault::{Fault, planted};
+use uxfs_format::btree::{InodeChunk, Rmap, RmapOwner};
 use uxfs_format::geometry::CHUNK_INODES;
-use uxfs_format::inode::{CRC_OFFSET, Flags2, Fork, MODE, S_IFDIR, S_IFMT};
+use uxfs_format::inode::{CRC_OFFSET, Flags2, MODE, S_IFDIR, S_IFMT, S_IFREG};
 use uxfs_format::{AgIno, AgNo, Ino, crc};
 
 use crate::chunk;
@@ -41,6 +42,11 @@ pub(crate) struct Known {
 }
 
 impl Known {
+    /// Is it a regular file?
+    pub(crate) const fn is_file(&self) -> bool {
+        self.mode & S_IFMT == S_IFREG
+    }
+
     /// Is it a directory?
     pub(crate) const fn is_dir(&self) -> bool {
         self.mode & S_IFMT == S_IFDIR
@@ -57,6 +63,8 @@ pub(crate) struct Pass {
     pub(crate) chunks: Vec<Vec<InodeChunk>>,
     /// Groups whose trees no longer agree with what they describe.
     pub(crate) stale: FxHashSet<AgNo>,
+    /// Groups that were scanned for inodes.
+    pub(crate) scanned: FxHashSet<AgNo>,
     /// Forks to be written anew.
     pub(crate) rewrites: BTreeMap<(Ino, usize), ForkMap>,
 }
@@ -74,60 +82,104 @@ impl Pass {
         self.inodes.get_mut(index)
     }
 
-    /// Marks an inode as free.
-    pub(crate) fn free(&mut self, volume: &Volume, ino: Ino) {
-        let ag = volume.geo.ino_ag(ino);
-        let agino = volume.geo.ino_agino(ino).0;
-        self.inodes.retain(|known| known.ino != ino);
-        self.rewrites.retain(|(owner, _), _| *owner != ino);
-        self.withdraw(ino, &FORKS);
-        self.stale.insert(ag);
-        let chunks = &mut self.chunks[ag.0 as usize];
-        let chunk = chunks.iter_mut().find(|chunk| agino.wrapping_sub(chunk.start.0) < 64);
-        if let Some(chunk) = chunk {
-            chunk.free |= 1 << (agino - chunk.start.0);
-            chunk.freecount = (chunk.free & chunk.present()).count_ones() as u8;
+    /// Marks inodes as free.
+    pub(crate) fn free(&mut self, volume: &Volume, gone: &FxHashSet<Ino>) {
+        self.inodes.retain(|known| !gone.contains(&known.ino));
+        self.rewrites.retain(|(owner, _), _| !gone.contains(owner));
+        self.withdraw(&gone.iter().flat_map(|ino| [(*ino, 0), (*ino, 1)]).collect());
+        for ino in gone {
+            let ag = volume.geo.ino_ag(*ino);
+            let agino = volume.geo.ino_agino(*ino);
+            self.stale.insert(ag);
+            let chunks = &mut self.chunks[ag.0 as usize];
+            let index = chunks.partition_point(|chunk| chunk.start <= agino);
+            if let Some(chunk) = index.checked_sub(1).and_then(|index| chunks.get_mut(index)) {
+                chunk.free |= 1 << (agino.0 - chunk.start.0).min(CHUNK_INODES - 1);
+                chunk.freecount = (chunk.free & chunk.present()).count_ones() as u8;
+            }
         }
     }
 
-    /// Withdraws the claims of some of an inode's forks.
-    pub(crate) fn withdraw(&mut self, ino: Ino, forks: &[Fork]) {
-        let gone = |claim: &uxfs_format::btree::Rmap| {
-            claim.owner == RmapOwner(ino.0) && forks.contains(&crate::claim::fork_of(claim))
+    /// Withdraws the claims of forks: inodes, and indexes of [`FORKS`].
+    pub(crate) fn withdraw(&mut self, gone: &FxHashSet<(Ino, usize)>) {
+        if gone.is_empty() {
+            return;
+        }
+        let is_gone = |claim: &Rmap| {
+            claim.owner.is_inode() && gone.contains(&(Ino(claim.owner.0), usize::from(claim.attr)))
         };
-        for ag in 0..self.chunks.len() {
-            let ag = AgNo(ag as u32);
-            if self.claims.group(ag).iter().any(gone) {
+        for ag in (0u32..).map(AgNo).take(self.chunks.len()) {
+            if self.claims.group(ag).iter().any(is_gone) {
                 self.stale.insert(ag);
             }
         }
-        self.claims.withdraw(gone);
+        self.claims.withdraw(is_gone);
+    }
+
+    /// Claims the blocks of a fork.
+    pub(crate) fn claim(&mut self, volume: &Volume, ino: Ino, index: usize, map: &ForkMap) {
+        for extent in &map.extents {
+            self.claims.extent(&volume.geo, ino, FORKS[index], extent);
+        }
+        for fsb in &map.tree {
+            self.claims.bmbt(&volume.geo, ino, FORKS[index], *fsb);
+        }
     }
 }
 
-/// Passes over all inodes. `flagged` are inodes that lack the reflink flag.
-pub(crate) fn run(volume: &mut Volume, flagged: &FxHashSet<Ino>) -> Result<Pass> {
+/// Passes over all inodes. `flagged` are inodes that lack the reflink flag; the groups in `scan` are
+/// scanned for inodes, whatever their trees say.
+pub(crate) fn run(
+    volume: &mut Volume,
+    flagged: &FxHashSet<Ino>,
+    scan: &FxHashSet<AgNo>,
+) -> Result<Pass> {
     let mut pass = Pass {
         inodes: Vec::new(),
         claims: Claims::fixed(&volume.geo),
         chunks: Vec::new(),
         stale: FxHashSet::default(),
+        scanned: FxHashSet::default(),
         rewrites: BTreeMap::new(),
     };
     for ag in volume.groups() {
-        let found = chunk::find(volume, ag)?;
+        let mut found = chunk::find(volume, ag, scan.contains(&ag))?;
+        if found.listed && !all_likely(volume, ag, &found.chunks)? {
+            found = chunk::find(volume, ag, true)?;
+        }
         if !found.listed {
             pass.stale.insert(ag);
+            pass.scanned.insert(ag);
         }
-        let mut chunks = found.chunks;
-        for chunk in &mut chunks {
-            claim_chunk(volume, &mut pass.claims, ag, chunk);
-            inodes_of(volume, &mut pass, ag, chunk, flagged)?;
+        let mut chunks = Vec::new();
+        for mut chunk in found.chunks {
+            if inodes_of(volume, &mut pass, ag, &mut chunk, flagged)? {
+                claim_chunk(volume, &mut pass.claims, ag, &chunk);
+                chunks.push(chunk);
+            }
         }
         pass.chunks.push(chunks);
     }
     pass.inodes.sort_unstable_by_key(|known| known.ino);
     Ok(pass)
+}
+
+/// Is there an inode at the start or at the end of each chunk that a tree lists? A tree that lies about one
+/// may lie about others.
+fn all_likely(volume: &Volume, ag: AgNo, chunks: &[InodeChunk]) -> Result<bool> {
+    for chunk in chunks {
+        let present = chunk.present();
+        let ends = [present.trailing_zeros(), CHUNK_INODES - 1 - present.leading_zeros()];
+        let mut likely = 0;
+        for bit in ends {
+            let ino = volume.geo.ino(ag, AgIno(chunk.start.0 + bit));
+            likely += u32::from(inode::is_likely(volume, ino, &volume.inode(ino)?));
+        }
+        if likely == 0 {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Claims the blocks of a chunk that are there. Blocks that hold several chunks are claimed once.
@@ -159,11 +211,19 @@ fn inodes_of(
     ag: AgNo,
     chunk: &mut InodeChunk,
     flagged: &FxHashSet<Ino>,
-) -> Result<()> {
+) -> Result<bool> {
     let size = volume.geo.inode_size as usize;
-    let present = chunk.present();
     let mut raw = vec![0; size * CHUNK_INODES as usize];
     volume.read(volume.inode_at(volume.geo.ino(ag, chunk.start)), &mut raw)?;
+    let before = chunk.present();
+    if !chunk::keep_likely(volume, ag, chunk, &raw) {
+        pass.stale.insert(ag);
+        return Ok(false);
+    }
+    let present = chunk.present();
+    if present != before {
+        pass.stale.insert(ag);
+    }
     let mut free = u64::MAX;
     for (bit, raw) in raw.chunks_exact(size).enumerate() {
         if present >> bit & 1 == 0 {
@@ -171,7 +231,20 @@ fn inodes_of(
         }
         let ino = volume.geo.ino(ag, AgIno(chunk.start.0 + bit as u32));
         volume.highest_lsn = volume.highest_lsn.max(lsn(raw));
-        match inode::mend(volume, ino, raw)? {
+        let state = inode::mend(volume, ino, raw)?;
+        if !matches!(state, State::Used(_))
+            && let Some(anew) = inode::made_anew(volume, ino)
+        {
+            let step = volume.step("inode", Place::inode(ino), "it is lost", "made anew, empty");
+            volume.lose(step, format!("inode {ino}"));
+            volume.write(step, volume.inode_at(ino), &anew)?;
+            if let State::Used(mended) = inode::mend(volume, ino, &anew)? {
+                free &= !(1 << bit);
+                keep(volume, pass, ino, &anew, *mended, false)?;
+            }
+            continue;
+        }
+        match state {
             State::Free => {}
             State::FreeDamaged(wrong) => clear(volume, ino, raw, &wrong, None)?,
             State::Lost(wrong) => {
@@ -191,7 +264,7 @@ fn inodes_of(
     chunk.free = free;
     let freecount = (free & present).count_ones() as u8;
     chunk.freecount = freecount;
-    Ok(())
+    Ok(true)
 }
 
 /// The LSN of an inode whose checksum says that it is to be trusted.
@@ -245,13 +318,15 @@ fn keep(
         volume.write(step, volume.inode_at(ino), &mended.raw)?;
         pass.stale.insert(volume.geo.ino_ag(ino));
     }
+    let owner = volume.geo.root_ino != ino && !mended.maps[0].extents.is_empty();
+    if planted(Fault::SoundFileDropped) && mended.core.is_reg() && owner {
+        return clear(volume, ino, before, "", None);
+    }
+    let forgotten = planted(Fault::OwnerForgotten) && mended.core.is_reg() && owner;
     let [data, attr] = mended.maps;
     for (index, map) in [data, attr].into_iter().enumerate() {
-        for extent in &map.extents {
-            pass.claims.extent(&volume.geo, ino, FORKS[index], extent);
-        }
-        for fsb in &map.tree {
-            pass.claims.bmbt(&volume.geo, ino, FORKS[index], *fsb);
+        if !forgotten {
+            pass.claim(volume, ino, index, &map);
         }
         if mended.rewrite[index] {
             pass.rewrites.insert((ino, index), map);

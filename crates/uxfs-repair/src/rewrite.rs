@@ -7,7 +7,7 @@ use uxfs_check::Place;
 use uxfs_format::btree::TreeKind;
 use uxfs_format::bytes::Field;
 use uxfs_format::inode::{CORE_LEN, CRC_OFFSET, Flags2, Fork, ForkFormat, InodeCore};
-use uxfs_format::{AgBlock, FsBlock, Ino, crc};
+use uxfs_format::{AgBlock, AgNo, FsBlock, Ino, crc};
 
 use crate::claim;
 use crate::conflict;
@@ -21,15 +21,27 @@ use crate::volume::Volume;
 const FORMAT: [usize; 2] = [5, 83];
 const NBLOCKS: Field<u64> = Field::at(64);
 
+/// Blocks that nobody owns, by group.
+struct Free(Vec<Vec<(u32, u32)>>);
+
 /// Writes all forks that wait for it.
 pub(crate) fn run(volume: &mut Volume, pass: &mut Pass) -> Result<()> {
     let rewrites = core::mem::take(&mut pass.rewrites);
-    for ((ino, index), map) in rewrites {
-        pass.withdraw(ino, &[FORKS[index]]);
-        for extent in &map.extents {
-            pass.claims.extent(&volume.geo, ino, FORKS[index], extent);
-        }
-        one(volume, pass, ino, index, map)?;
+    if rewrites.is_empty() {
+        return Ok(());
+    }
+    pass.withdraw(&rewrites.keys().copied().collect());
+    let mut maps = Vec::new();
+    for ((ino, index), mut map) in rewrites {
+        map.tree.clear();
+        pass.claim(volume, ino, index, &map);
+        maps.push((ino, index, map));
+    }
+    pass.claims.merge();
+    let runs = |ag| claim::free_runs(pass.claims.group(ag), volume.geo.ag_len(ag));
+    let mut free = Free(volume.groups().map(runs).collect());
+    for (ino, index, map) in maps {
+        one(volume, pass, &mut free, (ino, index), map)?;
     }
     pass.claims.merge();
     Ok(())
@@ -38,8 +50,8 @@ pub(crate) fn run(volume: &mut Volume, pass: &mut Pass) -> Result<()> {
 fn one(
     volume: &mut Volume,
     pass: &mut Pass,
-    ino: Ino,
-    index: usize,
+    free: &mut Free,
+    (ino, index): (Ino, usize),
     mut map: ForkMap,
 ) -> Result<()> {
     let fork = FORKS[index];
@@ -57,7 +69,6 @@ fn one(
         format!("its {} cannot stay as it is", fork::name(fork)),
         format!("it maps {} extents", map.extents.len()),
     );
-    map.tree.clear();
     let room = range.len() / 16;
     if map.extents.len() <= room {
         raw[FORMAT[index]] = ForkFormat::Extents as u8;
@@ -70,7 +81,11 @@ fn one(
         let top = TreeKind::max_bmap_root(range.len());
         let size = volume.geo.block_size as usize;
         let count = tree::blocks(TreeKind::Bmap, map.extents.len(), size, top);
-        map.tree = take(volume, pass, ino, fork, count)?;
+        map.tree = free.take(volume, ino, count)?;
+        for fsb in &map.tree {
+            pass.claims.bmbt(&volume.geo, ino, fork, *fsb);
+            pass.stale.insert(volume.geo.fsb_ag(*fsb));
+        }
         let numbers: Vec<u64> = map.tree.iter().map(|fsb| fsb.0).collect();
         let records: Vec<u8> = map.extents.iter().flat_map(uxfs_format::Extent::pack).collect();
         let geo = volume.geo.clone();
@@ -96,37 +111,28 @@ fn one(
     volume.write(step, volume.inode_at(ino), &raw)
 }
 
-/// Takes free blocks for an inode's extent tree, near the inode if there are some.
-fn take(
-    volume: &Volume,
-    pass: &mut Pass,
-    ino: Ino,
-    fork: Fork,
-    count: usize,
-) -> Result<Vec<FsBlock>> {
-    let geo = &volume.geo;
-    pass.claims.merge();
-    let mut taken = Vec::new();
-    let near = geo.ino_ag(ino).0;
-    let groups = (0..geo.ag_count).map(|ag| uxfs_format::AgNo((near + ag) % geo.ag_count));
-    'groups: for ag in groups {
-        for (start, len) in claim::free_runs(pass.claims.group(ag), geo.ag_len(ag)) {
-            for block in start..start + len {
-                if taken.len() == count {
-                    break 'groups;
+impl Free {
+    /// Takes blocks for an inode's extent tree, near the inode if there are some.
+    fn take(&mut self, volume: &Volume, ino: Ino, count: usize) -> Result<Vec<FsBlock>> {
+        let geo = &volume.geo;
+        let mut taken = Vec::new();
+        let groups = (0..geo.ag_count).map(|ag| AgNo((geo.ino_ag(ino).0 + ag) % geo.ag_count));
+        for ag in groups {
+            let runs = &mut self.0[ag.0 as usize];
+            while taken.len() < count
+                && let Some((start, len)) = runs.pop()
+            {
+                taken.push(geo.fsb(ag, AgBlock(start)));
+                if len > 1 {
+                    runs.push((start + 1, len - 1));
                 }
-                taken.push(geo.fsb(ag, AgBlock(block)));
             }
         }
+        match taken.len() == count {
+            true => Ok(taken),
+            false => Err(RepairError::Beyond(format!(
+                "the volume is full: no {count} blocks for the extent tree of inode {ino}"
+            ))),
+        }
     }
-    if taken.len() < count {
-        return Err(RepairError::Beyond(format!(
-            "the volume is full: no {count} blocks for the extent tree of inode {ino}"
-        )));
-    }
-    for fsb in &taken {
-        pass.claims.bmbt(geo, ino, fork, *fsb);
-        pass.stale.insert(geo.fsb_ag(*fsb));
-    }
-    Ok(taken)
 }

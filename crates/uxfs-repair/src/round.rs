@@ -74,7 +74,7 @@ pub fn plan(
     log::replay(&mut volume, options.drop_log)?;
     refresh(&mut volume)?;
     if volume.log_head.is_none() {
-        pass::run(&mut volume, &FxHashSet::default())?;
+        pass::run(&mut volume, &FxHashSet::default(), &FxHashSet::default())?;
         log::make(&mut volume)?;
     }
     let mut last = None;
@@ -184,10 +184,18 @@ fn round(volume: &mut Volume, report: &Report, progress: &(dyn Fn(Phase) + Sync)
     superblock::mend(volume, None, &report.findings)?;
     let (suspects, stale, flagged) = sort(report, volume.geo.ag_count);
     progress(Phase::Inodes);
-    let mut pass = pass::run(volume, &flagged)?;
-    conflict::settle(volume, &mut pass)?;
-    progress(Phase::Links);
-    let links = links::settle(volume, &mut pass, &suspects)?;
+    let mut scan = FxHashSet::default();
+    let (mut pass, links) = loop {
+        let mut pass = pass::run(volume, &flagged, &scan)?;
+        superblock::drop_quota(volume, &mut pass, &report.findings)?;
+        conflict::settle(volume, &mut pass)?;
+        progress(Phase::Links);
+        let links = links::settle(volume, &mut pass, &suspects)?;
+        if links.doubted.is_empty() {
+            break (pass, links);
+        }
+        scan.extend(&links.doubted);
+    };
     rewrite::run(volume, &mut pass)?;
     progress(Phase::Groups);
     pass.claims.merge();

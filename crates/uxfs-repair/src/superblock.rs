@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use rustc_hash::FxHashSet;
 use uxfs_check::{Finding, Place, code};
 use uxfs_disk::BlockDev;
 use uxfs_format::agf::Agf;
@@ -19,10 +20,13 @@ use zerocopy::IntoBytes;
 
 use crate::burst;
 use crate::error::{RepairError, Result};
+use crate::pass::{Known, Pass};
 use crate::volume::Volume;
 
 /// Bytes at the start of a device that are searched for a copy.
 const SCAN: u64 = 4 << 30;
+/// Bits of the version that may differ between the superblock and its copies.
+const CHANGING: Version = Version::ATTR.union(Version::QUOTA).union(Version::DALIGN);
 /// Longest sector.
 const LONGEST: usize = 32768;
 
@@ -67,7 +71,8 @@ pub(crate) fn find(dev: &Arc<dyn BlockDev>) -> Result<(Superblock, Option<String
     let old = Superblock::verify(&sector).ok();
     if let Some(old) = old.filter(|old| old.uuid == sb.uuid) {
         sb.fname = old.fname;
-        sb.versionnum = old.versionnum;
+        let own = old.version_flags() & CHANGING;
+        sb.versionnum.set(sb.versionnum.get() & !CHANGING.bits() | own.bits());
         (sb.uquotino, sb.gquotino, sb.pquotino) = (old.uquotino, old.gquotino, old.pquotino);
         (sb.qflags, sb.imax_pct, sb.unit, sb.width) =
             (old.qflags, old.imax_pct, old.unit, old.width);
@@ -120,9 +125,11 @@ fn contradicted(dev: &Arc<dyn BlockDev>, sb: &Superblock) -> Option<String> {
                 ],
                 [sb.sectsize.get(), sb.inodesize.get(), sb.logsectsize.get()],
                 [sb.dirblklog, sb.rextslog, sb.flags, sb.shared_vn, sb.logsectlog],
+                sb.version_flags() - CHANGING,
             )
         };
-        match same(copy) == same(sb) && copy.uuid == sb.uuid {
+        let root = [0, u64::MAX, sb.rootino.get()].contains(&copy.rootino.get());
+        match same(copy) == same(sb) && copy.uuid == sb.uuid && root {
             true => agree += 1,
             false => differ += 1,
         }
@@ -168,7 +175,7 @@ fn sector_of(sb: &Superblock) -> Vec<u8> {
 }
 
 /// Puts the fields of the trusted superblock right that have one right value.
-fn settle(volume: &mut Volume, findings: &[Finding]) -> Vec<String> {
+fn settle(volume: &mut Volume) -> Vec<String> {
     let mut wrong: Vec<String> = Vec::new();
     let sb = &mut volume.sb;
     let needs = sb.incompat().contains(Incompat::NEEDSREPAIR);
@@ -189,6 +196,11 @@ fn settle(volume: &mut Volume, findings: &[Finding]) -> Vec<String> {
         sb.bad_features2 = sb.features2;
         wrong.push("bad_features2 differs from features2".into());
     }
+    let beside = [sb.rootino.get() + 1, sb.rootino.get() + 2];
+    if [sb.rbmino.get(), sb.rsumino.get()] != beside {
+        (sb.rbmino, sb.rsumino) = (beside[0].into(), beside[1].into());
+        wrong.push("the realtime inodes are not beside the root directory".into());
+    }
     let quota = sb.version_flags().contains(Version::QUOTA);
     if !quota && sb.qflags.get() != 0 {
         sb.qflags.set(0);
@@ -200,16 +212,10 @@ fn settle(volume: &mut Volume, findings: &[Finding]) -> Vec<String> {
             wrong.push("a quota inode without quota".into());
         }
     }
-    if quota && sb.qflags.get() & !0x7cf != 0 {
-        sb.qflags.set(sb.qflags.get() & 0x7cf);
-        wrong.push("unknown quota flags".into());
-    }
-    // What was counted may be wrong now; the kernel counts it again at the next mount.
-    const COUNTED: u16 = 0x4 | 0x100 | 0x400;
-    let usage = findings.iter().any(|f| f.code == code::QUOTA_USAGE.name);
-    if quota && usage && sb.qflags.get() & COUNTED != 0 {
-        sb.qflags.set(sb.qflags.get() & !COUNTED);
-        wrong.push("quota records differ from what was counted".into());
+    // What was counted may be wrong now. A mount that accounts counts again.
+    if quota && sb.qflags.get() != 0 {
+        sb.qflags.set(0);
+        wrong.push("what quota counted may be wrong; the next mount counts again".into());
     }
     if sb.unit.get() != 0 && !sb.width.get().is_multiple_of(sb.unit.get())
         || sb.width.get() == 0 && sb.unit.get() != 0
@@ -227,7 +233,7 @@ fn settle(volume: &mut Volume, findings: &[Finding]) -> Vec<String> {
 /// Writes the primary superblock and the copies that differ.
 pub(crate) fn mend(volume: &mut Volume, problem: Option<&str>, findings: &[Finding]) -> Result<()> {
     let mut wrong: Vec<String> = problem.into_iter().map(str::to_owned).collect();
-    wrong.extend(settle(volume, findings));
+    wrong.extend(settle(volume));
     let primary = findings.iter().any(|finding| {
         [code::SB.name, code::SB_FIELD.name].contains(&finding.code)
             || finding.code == code::LSN.name && finding.place == Place::ag(AgNo(0))
@@ -258,6 +264,42 @@ fn write(volume: &mut Volume, ag: AgNo, wrong: &str) -> Result<()> {
     let sector = sector_of(&volume.sb);
     let daddr = volume.geo.ag_sector_daddr(ag, 0);
     volume.write(step, daddr.bytes(), &sector)
+}
+
+/// Gives up quota inodes that are lost or whose records are damaged.
+pub(crate) fn drop_quota(volume: &mut Volume, pass: &mut Pass, findings: &[Finding]) -> Result<()> {
+    let is_file = |pass: &Pass, ino: Ino| pass.get(ino).is_some_and(Known::is_file);
+    let damaged = |ino: Ino| {
+        let is_bad = |finding: &Finding| {
+            finding.code == code::QUOTA.name && finding.place.inode == Some(ino)
+        };
+        findings.iter().any(is_bad) || !is_file(pass, ino)
+    };
+    let named = [volume.sb.uquotino, volume.sb.gquotino, volume.sb.pquotino].map(|ino| ino.get());
+    let used = volume.sb.version_flags().contains(Version::QUOTA);
+    let kept = |ino: &u64| !used || *ino == 0 || *ino == u64::MAX || !damaged(Ino(*ino));
+    let mut gone: FxHashSet<Ino> = named.into_iter().filter(|ino| !kept(ino)).map(Ino).collect();
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let sb = &mut volume.sb;
+    for ino in [&mut sb.uquotino, &mut sb.gquotino, &mut sb.pquotino] {
+        if gone.contains(&Ino(ino.get())) {
+            ino.set(u64::MAX);
+        }
+    }
+    write(volume, AgNo(0), "a quota inode is lost, or its records are damaged")?;
+    gone.retain(|ino| is_file(pass, *ino));
+    for ino in &gone {
+        let mut raw = volume.inode(*ino)?;
+        crate::inode::encode_free(volume, *ino, &mut raw);
+        let wrong = "damaged quota records";
+        let step = volume.step("inode", Place::inode(*ino), wrong, "a free inode");
+        volume.lose(step, "the limits in it");
+        volume.write(step, volume.inode_at(*ino), &raw)?;
+    }
+    pass.free(volume, &gone);
+    Ok(())
 }
 
 /// Makes the counters those of the groups.

@@ -21,7 +21,7 @@ pub(crate) struct Tree {
     pub(crate) blocks: Vec<Block>,
     /// The blocks of the highest level, each with its lowest key: one, or for an extent tree as many
     /// as the root in the inode holds.
-    pub(crate) top: Vec<(Vec<u8>, u64)>,
+    pub(crate) top: Vec<Child>,
     /// Levels, without a root in an inode.
     pub(crate) levels: u32,
 }
@@ -111,15 +111,19 @@ fn pair(low: &RmapKey, high: &RmapKey) -> Vec<u8> {
 }
 
 /// The key of a block, from the keys of what is in it.
-fn block_key(kind: TreeKind, keys: &[Vec<u8>]) -> Vec<u8> {
-    let low = keys.first().cloned().unwrap_or_else(|| vec![0; kind.key_len()]);
+fn block_key(kind: TreeKind, mut keys: impl Iterator<Item = Vec<u8>>) -> Vec<u8> {
+    let low = keys.next().unwrap_or_else(|| vec![0; kind.key_len()]);
     if kind != TreeKind::Rmap {
         return low;
     }
     let half = kind.key_len() / 2;
-    let high = keys.iter().map(|key| RmapKey::decode(&key[half..])).max();
-    high.map_or(low.clone(), |high| pair(&RmapKey::decode(&low), &high))
+    let high = |key: &[u8]| RmapKey::decode(&key[half..]);
+    let highest = keys.map(|key| high(&key)).fold(high(&low), Ord::max);
+    pair(&RmapKey::decode(&low), &highest)
 }
+
+/// A child of a node: its lowest key, or both keys, and its block.
+type Child = (Vec<u8>, u64);
 
 /// Builds a tree of packed records in these blocks, as many as [`blocks`] says.
 pub(crate) fn build(
@@ -128,75 +132,88 @@ pub(crate) fn build(
     numbers: &[u64],
     top: usize,
 ) -> Result<Tree> {
-    let kind = label.kind;
-    let (header, size) = (kind.header(), label.block_size);
+    let (kind, size) = (label.kind, label.block_size);
     let mut numbers = numbers.iter().copied();
-    let mut tree = Tree { blocks: Vec::new(), top: Vec::new(), levels: 0 };
-    // What a level consists of: the raw bytes of a record or of a child's number, and its key.
-    let mut items: Vec<(Vec<u8>, Vec<u8>)> = records
-        .chunks_exact(kind.rec_len())
-        .map(|record| (record.to_vec(), record_key(kind, record)))
-        .collect();
-    let mut level = 0u16;
-    loop {
-        let max = if level == 0 { kind.max_leaf(size) } else { kind.max_node(size) };
-        let parts = spread(items.len(), max);
-        let places: Vec<u64> = numbers.by_ref().take(parts.len()).collect();
-        if places.len() < parts.len() {
-            return Err(RepairError::Beyond(format!(
-                "too few blocks were set aside for a {}",
-                kind.block_name()
-            )));
-        }
-        let mut above = Vec::new();
-        let mut rest = &items[..];
+    let mut tree = Tree { blocks: Vec::new(), top: Vec::new(), levels: 1 };
+    let parts = spread(records.len() / kind.rec_len(), kind.max_leaf(size));
+    let places = places(kind, parts.len(), &mut numbers)?;
+    let mut rest = records;
+    let mut above: Vec<Child> = Vec::new();
+    for (index, count) in parts.iter().enumerate() {
+        let (own, others) = rest.split_at(count * kind.rec_len());
+        rest = others;
+        let mut block = new_block(label, 0, *count, &places, index);
+        block[kind.header().len..][..own.len()].copy_from_slice(own);
+        let keys = own.chunks_exact(kind.rec_len()).map(|record| record_key(kind, record));
+        above.push((block_key(kind, keys), places[index]));
+        finish(label, &mut tree, places[index], block);
+    }
+    while above.len() > top {
+        let parts = spread(above.len(), kind.max_node(size));
+        let places = self::places(kind, parts.len(), &mut numbers)?;
+        let mut rest = &above[..];
+        let mut next: Vec<Child> = Vec::new();
         for (index, count) in parts.iter().enumerate() {
             let (own, others) = rest.split_at(*count);
             rest = others;
-            let mut block = vec![0; size];
-            kind.put_header(&mut block, level);
-            btree::NUMRECS.set(&mut block, *count as u16);
-            let left = index.checked_sub(1).map(|left| places[left]);
-            let right = places.get(index + 1).copied();
-            btree::put_sibling(&mut block[header.sibling(true)], left);
-            btree::put_sibling(&mut block[header.sibling(false)], right);
-            put_items(kind, &mut block, level, own);
-            let daddr = (label.daddr)(places[index]);
-            if let Some(layout) = BufKind::Btree(kind).layout() {
-                layout.label(&mut block, daddr, label.uuid, label.owner);
-            }
-            verify::stamp_checksum(&mut block, BufKind::Btree(kind));
-            let keys: Vec<Vec<u8>> = own.iter().map(|(_, key)| key.clone()).collect();
-            let mut pointer = vec![0; header.ptr_len];
-            btree::put_ptr(&mut pointer, places[index]);
-            above.push((pointer, block_key(kind, &keys), places[index]));
-            tree.blocks.push((places[index], block));
+            let mut block = new_block(label, tree.levels as u16, *count, &places, index);
+            put_children(kind, &mut block, own);
+            let keys = own.iter().map(|(key, _)| key.clone());
+            next.push((block_key(kind, keys), places[index]));
+            finish(label, &mut tree, places[index], block);
         }
-        level += 1;
-        tree.levels = level.into();
-        if above.len() <= top {
-            tree.top = above.into_iter().map(|(_, key, place)| (key, place)).collect();
-            return Ok(tree);
-        }
-        items = above.into_iter().map(|(pointer, key, _)| (pointer, key)).collect();
+        above = next;
+        tree.levels += 1;
+    }
+    tree.top = above;
+    Ok(tree)
+}
+
+/// The next blocks of those that were set aside.
+fn places(
+    kind: TreeKind,
+    count: usize,
+    numbers: &mut dyn Iterator<Item = u64>,
+) -> Result<Vec<u64>> {
+    let places: Vec<u64> = numbers.take(count).collect();
+    match places.len() == count {
+        true => Ok(places),
+        false => Err(RepairError::Beyond(format!(
+            "too few blocks were set aside for a {}",
+            kind.block_name()
+        ))),
     }
 }
 
-fn put_items(kind: TreeKind, block: &mut [u8], level: u16, items: &[(Vec<u8>, Vec<u8>)]) {
-    let start = kind.header().len;
-    if level == 0 {
-        for ((record, _), slot) in items.iter().zip(block[start..].chunks_exact_mut(kind.rec_len()))
-        {
-            slot.copy_from_slice(record);
-        }
-        return;
+/// A block of a level without its content: header, siblings, labels.
+fn new_block(label: &Label<'_>, level: u16, count: usize, places: &[u64], index: usize) -> Vec<u8> {
+    let (kind, header) = (label.kind, label.kind.header());
+    let mut block = vec![0; label.block_size];
+    kind.put_header(&mut block, level);
+    // A block has fewer than 2^16 records.
+    btree::NUMRECS.set(&mut block, count as u16);
+    let left = index.checked_sub(1).map(|left| places[left]);
+    btree::put_sibling(&mut block[header.sibling(true)], left);
+    btree::put_sibling(&mut block[header.sibling(false)], places.get(index + 1).copied());
+    if let Some(layout) = BufKind::Btree(kind).layout() {
+        layout.label(&mut block, (label.daddr)(places[index]), label.uuid, label.owner);
     }
-    let pointers = start + kind.max_node(block.len()) * kind.key_len();
-    for (index, (pointer, key)) in items.iter().enumerate() {
-        let at = start + index * kind.key_len();
+    block
+}
+
+fn finish(label: &Label<'_>, tree: &mut Tree, place: u64, mut block: Vec<u8>) {
+    verify::stamp_checksum(&mut block, BufKind::Btree(label.kind));
+    tree.blocks.push((place, block));
+}
+
+fn put_children(kind: TreeKind, block: &mut [u8], children: &[Child]) {
+    let header = kind.header();
+    let pointers = header.len + kind.max_node(block.len()) * kind.key_len();
+    for (index, (key, place)) in children.iter().enumerate() {
+        let at = header.len + index * kind.key_len();
         block[at..at + key.len()].copy_from_slice(key);
-        let at = pointers + index * pointer.len();
-        block[at..at + pointer.len()].copy_from_slice(pointer);
+        let at = pointers + index * header.ptr_len;
+        btree::put_ptr(&mut block[at..at + header.ptr_len], *place);
     }
 }
 

@@ -18,6 +18,7 @@ use std::path::Path;
 use rustc_hash::FxHashSet;
 use sha2::{Digest, Sha256};
 use uxfs_disk::BlockDev;
+use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::Uuid;
 
 use crate::error::{RepairError, Result};
@@ -64,7 +65,9 @@ pub(crate) fn append(path: &Path, uuid: &Uuid, len: u64, changes: &[Change]) -> 
             out.write_all(&uuid.0)?;
             out.write_all(&len.to_le_bytes())?;
         }
-        for change in changes {
+        let last = changes.iter().map(|change| change.offset).max();
+        let missing = last.filter(|_| planted(Fault::UndoMissesSector));
+        for change in changes.iter().filter(|change| Some(change.offset) != missing) {
             out.write_all(&change.offset.to_le_bytes())?;
             out.write_all(&(change.before.len() as u32).to_le_bytes())?;
             out.write_all(&hash(&change.before))?;

@@ -53,6 +53,7 @@ pub(crate) mod readlink;
 pub(crate) mod relabel;
 #[cfg(target_os = "linux")]
 mod remount;
+pub(crate) mod repair;
 pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod rmdir;

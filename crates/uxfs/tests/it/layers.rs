@@ -27,6 +27,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-check", &["uxfs-disk", "uxfs-format"]),
     ("uxfs-metadump", &["uxfs-disk", "uxfs-format", "uxfs-journal"]),
     ("uxfs-core", &["uxfs-disk", "uxfs-format", "uxfs-host", "uxfs-journal", "uxfs-sync"]),
+    (
+        "uxfs-repair",
+        &["uxfs-check", "uxfs-core", "uxfs-disk", "uxfs-format", "uxfs-journal"],
+    ),
     ("uxfs-models", &["uxfs-disk", "uxfs-journal", "uxfs-testkit"]),
     (
         "uxfs",
@@ -82,6 +86,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-journal",
             "uxfs-lab",
             "uxfs-metadump",
+            "uxfs-repair",
         ],
     ),
     // Only tools use it outside of tests.
@@ -536,6 +541,8 @@ const MAY_CONVERT: &[(&str, &str)] = &[
     ("uxfs-check/src/bytes.rs", "the verifier shares no code with the engine; this is its door"),
     ("uxfs-archive/src", "tar, ACLs and verity descriptors"),
     ("uxfs-disk/src", "partition tables, qcow2 and VHD"),
+    ("uxfs-repair/src/burst.rs", "bits in both orders of a byte"),
+    ("uxfs-repair/src/undo.rs", "undo files"),
     ("uxfs-virtiofs/src/device.rs", "the configuration of a virtio device"),
     ("uxfs-image/src", "partition tables, FAT, verity, qcow2 and VHD"),
     ("uxfs-testkit/src/rng.rs", "the same random bytes from a seed on every machine"),
