@@ -52,7 +52,7 @@ pub(crate) struct Options {
     /// Apply the plan; with a file, the one saved there
     #[arg(long, value_name = "PLAN", num_args = 0..=1, require_equals = true,
           default_missing_value = "", conflicts_with = "undo")]
-    apply: Option<PathBuf>,
+    apply: Option<OsString>,
     /// Where the bytes before the repair go [default: IMAGE.undo]
     #[arg(long, value_name = "FILE", requires = "apply")]
     undo_file: Option<PathBuf>,
@@ -97,7 +97,7 @@ fn act(options: &Options, session: &Session, images: &Images) -> Result<()> {
         let bytes = uxfs_repair::undo(&*dev, file).map_err(failed)?;
         return undone(options, session, bytes);
     }
-    let plan = match options.apply.as_deref().filter(|saved| !saved.as_os_str().is_empty()) {
+    let plan = match options.apply.as_deref().filter(|saved| !saved.is_empty()).map(Path::new) {
         Some(saved) => {
             let text =
                 std::fs::read_to_string(saved).map_err(|error| Failure::host(saved, &error))?;
@@ -171,7 +171,9 @@ fn show(options: &Options, session: &Session, plan: &Plan, undo: Option<&PathBuf
     );
     session.print(match (plan.is_empty(), undo) {
         (true, _) => "nothing to repair\n".to_owned(),
-        (false, None) => format!("{steps} steps change {bytes} bytes; {lost} losses; not applied\n"),
+        (false, None) => {
+            format!("{steps} steps change {bytes} bytes; {lost} losses; not applied\n")
+        }
         (false, Some(undo)) => format!(
             "repaired: {steps} steps changed {bytes} bytes; {lost} losses; undo file {}\n",
             undo.display()
