@@ -183,6 +183,7 @@ enum Verb {
     Info(OnVolume<cmd::info::Options>),
     Check(OnVolume<cmd::check::Options>),
     Fsck(OnVolume<cmd::fsck::Options>),
+    Repair(OnVolume<cmd::repair::Options>),
     Resize(OnVolume<cmd::resize::Options>),
     Fork(cmd::fork::Options),
     Diff(OnVolume<cmd::diff::Options>),
@@ -251,7 +252,7 @@ pub(crate) fn run(mut args: Vec<OsString>) -> u8 {
     }
     move_options_after_command(&mut args);
     let is = |verb: &str| args.get(1).is_some_and(|arg| arg == verb);
-    let (mkfs, check, find) = (is("mkfs"), is("check") || is("fsck"), is("find"));
+    let (mkfs, check, find) = (is("mkfs"), is("check") || is("fsck") || is("repair"), is("find"));
     // find parses its own arguments, so clap does not see `-h`.
     if find && args.get(2).is_some_and(|arg| arg == "-h") {
         args[2] = "--help".into();
@@ -347,6 +348,7 @@ impl Cli {
             Verb::Info(o) => &o.volume,
             Verb::Check(o) => &o.volume,
             Verb::Fsck(o) => &o.volume,
+            Verb::Repair(o) => &o.volume,
             Verb::Resize(o) => &o.volume,
             Verb::Diff(o) => &o.volume,
             Verb::Metadump(o) => &o.volume,
@@ -421,6 +423,7 @@ impl Cli {
             Verb::Info(o) => with("info", o.own.json, &|s, i| cmd::info::run(&o.own, s, i)),
             Verb::Check(o) => with("check", o.own.json, &|s, i| cmd::check::run(&o.own, s, i)),
             Verb::Fsck(o) => with("fsck", o.own.json, &|s, i| cmd::fsck::run(&o.own, s, i)),
+            Verb::Repair(o) => with("repair", o.own.json, &|s, i| cmd::repair::run(&o.own, s, i)),
             Verb::Resize(o) => with("resize", o.own.json, &|s, i| cmd::resize::run(&o.own, s, i)),
             Verb::Fork(o) => with("fork", false, &|_, _| cmd::fork::run(o)),
             Verb::Diff(o) => with("diff", o.own.json, &|s, i| cmd::diff::run(&o.own, s, i)),

@@ -75,6 +75,12 @@ pub enum Fault {
     AtomicInParts,
     /// An atomic write overwrites its blocks in place.
     AtomicInPlace,
+    /// A repair does not count one of the inodes that own blocks.
+    OwnerForgotten,
+    /// A repair drops a sound file.
+    SoundFileDropped,
+    /// A repair leaves one of the sectors that it changes out of the undo file.
+    UndoMissesSector,
     /// The thread that removes a name panics in the middle of the removal.
     RemovalPanics,
     /// A client of a network block device that lost its server does not write again what was not flushed.
@@ -97,6 +103,10 @@ impl Fault {
 
     /// The faults of atomic writes.
     pub const ATOMIC: [Self; 2] = [Self::AtomicInParts, Self::AtomicInPlace];
+
+    /// The faults of repairs.
+    pub const REPAIR: [Self; 3] =
+        [Self::OwnerForgotten, Self::SoundFileDropped, Self::UndoMissesSector];
 
     /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`] and
     /// [`Fault::UnflushedForgotten`].

@@ -22,7 +22,7 @@ use crate::{address, interrupt, json};
 /// Checks the volume as uxfs check does. If it is sound and its log is dirty, as after a power cut,
 /// --replay writes in place what the log holds, so that programs that refuse dirty logs accept the
 /// volume. -a, -p and -y, which fsck(8) and boot scripts pass, include --replay. A damaged volume is
-/// never written to: repair it with xfs_repair of xfsprogs.
+/// never written to: repair it with uxfs repair.
 ///
 /// Exit status, of which several can be added: 0 clean; 1 the log was replayed; 4 damage found, or the
 /// log is dirty and was not replayed; 8 the volume could not be checked or written; 16 wrong command
@@ -91,7 +91,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         Verdict::Clean => {}
         Verdict::Damaged => {
             exit |= UNCORRECTED;
-            advise(session, path, "uxfs repairs no damage: run xfs_repair of xfsprogs");
+            advise(session, path, "uxfs fsck repairs no damage: see uxfs repair");
         }
         // What was not read may be damaged.
         Verdict::LogNotReplayed if wanted && !report.incomplete => match replay(path, images) {

@@ -60,6 +60,7 @@ pub(crate) mod readlink;
 pub(crate) mod relabel;
 #[cfg(target_os = "linux")]
 mod remount;
+pub(crate) mod repair;
 pub(crate) mod resize;
 #[cfg(feature = "remote")]
 pub(crate) mod restore;

@@ -9,7 +9,7 @@ use crate::fixture::Fixture;
 type Letters = BTreeMap<char, String>;
 
 /// Commands and the programs they are modelled on. Other commands have no model.
-const MODELS: [(&str, &str); 38] = [
+const MODELS: [(&str, &str); 39] = [
     ("mkfs", "mkfs.xfs --help"),
     ("import", "mkfs.xfs --help"),
     ("ls", "ls --help"),
@@ -45,6 +45,7 @@ const MODELS: [(&str, &str); 38] = [
     ("umount", "umount --help"),
     ("check", "xfs_repair --help"),
     ("fsck", "e2fsck"),
+    ("repair", "xfs_repair --help"),
     ("relabel", "setfiles -h"),
     ("metadump", "xfs_metadump"),
     ("mdrestore", "xfs_mdrestore"),

@@ -21,6 +21,7 @@ mod remove;
 mod rename;
 mod replicate;
 mod reserve;
+mod restore;
 mod setattr;
 mod share;
 mod stat;

@@ -153,6 +153,8 @@ fn finish_on(overlay: &Arc<Overlay>, replay: Replay, recovery: &mut Recovery) ->
 pub struct Replayed {
     /// Shows the volume after the replay. The log on the device is unchanged.
     pub device: Arc<dyn BlockDev>,
+    /// What `device` shows over the device below, from the bottom up.
+    pub layers: Vec<Arc<Overlay>>,
     /// Position of the next log record.
     pub head: Lsn,
     /// What recovery did.
@@ -201,12 +203,20 @@ pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
         finish_on(&overlay, replay, &mut recovery)?;
         Ok(overlay)
     };
-    let (device, unfinished): (Arc<dyn BlockDev>, _) = match finished() {
-        Ok(overlay) => (overlay, None),
+    let mut layers = vec![Arc::clone(&replayed)];
+    let unfinished = match finished() {
+        Ok(overlay) => {
+            layers.push(overlay);
+            None
+        }
         Err(error @ Error::DirtyLog(_)) => return Err(error),
-        Err(error) => (replayed, Some(error)),
+        Err(error) => Some(error),
     };
-    Ok(Some(Replayed { device, head: recovery.bounds.head, recovery, unfinished }))
+    let device: Arc<dyn BlockDev> = match layers.last() {
+        Some(highest) => Arc::<Overlay>::clone(highest),
+        None => replayed,
+    };
+    Ok(Some(Replayed { device, layers, head: recovery.bounds.head, recovery, unfinished }))
 }
 
 /// Completes recovery on the device: replayed blocks in place, pending work done through the log, an

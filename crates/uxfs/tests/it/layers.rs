@@ -31,6 +31,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-check", &["uxfs-disk", "uxfs-format"]),
     ("uxfs-metadump", &["uxfs-disk", "uxfs-format", "uxfs-journal"]),
     ("uxfs-core", &["uxfs-disk", "uxfs-format", "uxfs-host", "uxfs-journal", "uxfs-sync"]),
+    (
+        "uxfs-repair",
+        &["uxfs-check", "uxfs-core", "uxfs-disk", "uxfs-format", "uxfs-journal"],
+    ),
     ("uxfs-models", &["uxfs-disk", "uxfs-journal", "uxfs-testkit"]),
     (
         "uxfs",
@@ -94,6 +98,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-metadump",
             "uxfs-remote",
             "uxfs-nbd",
+            "uxfs-repair",
         ],
     ),
     // Only tools use it outside of tests.
@@ -551,6 +556,8 @@ const MAY_CONVERT: &[(&str, &str)] = &[
     ("uxfs-fork/src", "the heads and frames of forks"),
     ("uxfs-nbd/src/wire.rs", "the protocol of network block devices"),
     ("uxfs-delta/src", "the only place that knows the byte order of deltas and manifests"),
+    ("uxfs-repair/src/burst.rs", "bits in both orders of a byte"),
+    ("uxfs-repair/src/undo.rs", "undo files"),
     ("uxfs-virtiofs/src/device.rs", "the configuration of a virtio device"),
     ("uxfs-vhost-blk/src", "the configuration and the requests of a virtio disk"),
     ("uxfs-crashtest/src/kernel/message.rs", "the frames between host and virtual machine"),

@@ -1,0 +1,125 @@
+//! What the engine does on the volume in memory, once its trees are sound: entries of directories entered
+//! again, attributes set again, lost inodes brought to `lost+found`.
+//!
+//! 1. The engine works on an overlay of its own; what it changed then becomes part of one step.
+//! 2. `lost+found` is made in the root directory if it is not there. A lost inode's name there is its
+//!    number.
+
+use std::sync::Arc;
+
+use uxfs_check::Place;
+use uxfs_core::attr::Namespace;
+use uxfs_core::{Error, Fs, NewInode, OpenOptions};
+use uxfs_disk::{BlockDev, Overlay};
+use uxfs_format::Ino;
+use uxfs_format::attr::AttrFlags;
+use uxfs_format::dir::FileType;
+
+use crate::error::{RepairError, Result};
+use crate::links::Links;
+use crate::volume::Volume;
+
+/// Most bytes that the engine changes in memory.
+const MEMORY: usize = 1 << 30;
+/// Name of the directory for lost inodes.
+const LOST_FOUND: &[u8] = b"lost+found";
+
+/// Does what waits for the engine.
+pub(crate) fn run(volume: &mut Volume, links: &Links) -> Result<()> {
+    if links.refill.is_empty()
+        && links.attrs.is_empty()
+        && links.pointers.is_empty()
+        && links.lost.is_empty()
+    {
+        return Ok(());
+    }
+    let below: Arc<dyn BlockDev> = Arc::<Overlay>::clone(&volume.dev);
+    let overlay = Arc::new(Overlay::new(below, MEMORY));
+    let dev: Arc<dyn BlockDev> = Arc::<Overlay>::clone(&overlay);
+    let mut options = OpenOptions::default();
+    options.unfinished = true;
+    let failed = |what: &str| {
+        let what = what.to_owned();
+        move |source: Error| RepairError::Engine { what, source }
+    };
+    let fs = Fs::open(dev, options).map_err(failed("opening the volume in memory"))?;
+    for (parent, entries) in &links.refill {
+        for entry in entries {
+            let ftype = FileType::from_raw(entry.ftype).unwrap_or_default();
+            fs.restore_entry(*parent, &entry.name, entry.ino, ftype)
+                .map_err(failed(&format!("filling directory {parent}")))?;
+        }
+    }
+    for (ino, attrs) in &links.attrs {
+        for attr in attrs {
+            fs.restore_attr(*ino, namespace(attr.namespace), &attr.name, &attr.value)
+                .map_err(failed(&format!("setting attributes of inode {ino}")))?;
+        }
+    }
+    for (ino, parent, name) in &links.pointers {
+        fs.restore_parent(*ino, *parent, name)
+            .map_err(failed(&format!("setting a parent pointer of inode {ino}")))?;
+    }
+    adopt(volume, &fs, &links.lost)?;
+    fs.close().map_err(failed("writing the volume in memory"))?;
+    take_over(volume, &overlay, links)
+}
+
+const fn namespace(flags: AttrFlags) -> Namespace {
+    match flags {
+        AttrFlags::ROOT => Namespace::Trusted,
+        AttrFlags::SECURE => Namespace::Secure,
+        AttrFlags::PARENT => Namespace::Parent,
+        _ => Namespace::User,
+    }
+}
+
+/// Brings lost inodes to `lost+found`.
+fn adopt(volume: &mut Volume, fs: &Fs, lost: &[Ino]) -> Result<()> {
+    if lost.is_empty() {
+        return Ok(());
+    }
+    let failed = |source| RepairError::Engine { what: "filling lost+found".into(), source };
+    let root = fs.root();
+    let home = match fs.lookup(root, LOST_FOUND) {
+        Ok(home) => home,
+        Err(Error::NotFound) => {
+            fs.create(root, LOST_FOUND, &NewInode::dir(0o700)).map_err(failed)?
+        }
+        Err(error) => return Err(failed(error)),
+    };
+    for ino in lost.iter().filter(|ino| **ino != home) {
+        let mut name = ino.to_string();
+        while fs.lookup(home, name.as_bytes()).is_ok() {
+            name.push('~');
+        }
+        fs.adopt(home, name.as_bytes(), *ino).map_err(failed)?;
+        let becomes = format!("it is lost+found/{name}");
+        let step = volume.step("inode", Place::inode(*ino), "no entry leads to it", becomes);
+        volume.covers(step, volume.inode_at(*ino), volume.geo.inode_size.into());
+    }
+    Ok(())
+}
+
+/// Takes over what the engine changed.
+fn take_over(volume: &mut Volume, overlay: &Overlay, links: &Links) -> Result<()> {
+    let (dirs, attrs, lost) = (links.refill.len(), links.attrs.len(), links.lost.len());
+    let wrong = format!("{dirs} directories, attributes of {attrs} inodes and {lost} lost inodes");
+    let step = volume.step("volume", Place::VOLUME, wrong, "entered and set again");
+    let mut pages = Vec::new();
+    let failed = |source| RepairError::Io { what: "reading", offset: 0, source };
+    overlay
+        .for_changes(|offset, _, new| {
+            pages.push((offset, new.to_vec()));
+            Ok::<_, std::io::Error>(())
+        })
+        .map_err(failed)?;
+    for (offset, bytes) in pages {
+        volume.write(step, offset, &bytes)?;
+    }
+    let sector = volume.sector(uxfs_format::Daddr(0))?;
+    if let Ok(sb) = uxfs_format::superblock::Superblock::verify(&sector) {
+        volume.sb = *sb;
+    }
+    Ok(())
+}

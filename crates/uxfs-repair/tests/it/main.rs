@@ -1,0 +1,26 @@
+//! Tests of repairs: damaged volumes come out clean by the check and by both releases of xfs_repair, keep
+//! at least the files that xfs_repair keeps, and can be undone to the byte.
+//!
+//! They need `xfsprogs` and the newer one of `tools/setup-xfsprogs`, and fail without them. Random tests
+//! print their seed when they fail:
+//!
+//! - `UXFS_SEED` changes all seeds.
+//! - `UXFS_REPAIRS=10000` is the number of damaged images ([`campaign`]).
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod campaign;
+mod cuts;
+mod damage;
+#[path = "../../../uxfs-check/tests/it/fields.rs"]
+mod fields;
+mod files;
+mod kinds;
+mod planted;
+#[path = "../../../uxfs-check/tests/it/rich.rs"]
+mod rich;
+#[path = "../../../uxfs-check/tests/it/structures.rs"]
+mod structures;
+#[allow(dead_code, reason = "not all that the tests of the check need")]
+#[path = "../../../uxfs-check/tests/it/volume.rs"]
+mod volume;
