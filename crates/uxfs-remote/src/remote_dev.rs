@@ -128,7 +128,7 @@ fn refused<T>() -> io::Result<T> {
 }
 
 impl BlockDev for RemoteDev {
-    uxfs_disk::without!(has_fua, discard, check_present, warning, sector_size, as_file);
+    uxfs_disk::without!(has_fua, discard, will_read, check_present, warning, sector_size, as_file);
 
     fn len(&self) -> u64 {
         self.checkpoint.manifest().image_len

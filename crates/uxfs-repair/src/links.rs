@@ -109,6 +109,9 @@ pub(crate) fn settle(volume: &mut Volume, pass: &mut Pass, suspects: &Suspects) 
     Ok(linker.links)
 }
 
+/// An inode as the repair leaves it: its core, its bytes, and the maps of its forks.
+type Mended = (InodeCore, Vec<u8>, [ForkMap; 2]);
+
 impl Linker<'_> {
     /// Makes the root a directory if it is none.
     fn root(&mut self) -> Result<()> {
@@ -119,7 +122,7 @@ impl Linker<'_> {
         Err(RepairError::Beyond(format!("inode {root}, the root directory, is lost")))
     }
 
-    fn mended(&self, ino: Ino) -> Result<Option<(InodeCore, Vec<u8>, [ForkMap; 2])>> {
+    fn mended(&self, ino: Ino) -> Result<Option<Mended>> {
         let raw = self.volume.inode(ino)?;
         let State::Used(mended) = inode::mend(self.volume, ino, &raw)? else { return Ok(None) };
         let mut mended = *mended;

@@ -57,9 +57,8 @@ fn one(
     let fork = FORKS[index];
     let other = conflict::read(volume, ino, conflict::other(index))?;
     let mut raw = volume.inode(ino)?;
-    let mut core = InodeCore::default();
-    core.forkoff = raw[82];
-    core.flags2 = Flags2::from_bits_retain(Field::<u64>::at(120).get(&raw));
+    let flags2 = Flags2::from_bits_retain(Field::<u64>::at(120).get(&raw));
+    let core = InodeCore { forkoff: raw[82], flags2, ..InodeCore::default() };
     let literal = raw.len() - CORE_LEN;
     let range = core.fork_range(fork, literal);
     let range = CORE_LEN + range.start..CORE_LEN + range.end;

@@ -1,13 +1,15 @@
 //! `uxfs restore`: makes the image of a checkpoint in a store.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
-use uxfs::disk::{FileDev, OpenMode};
+use uxfs::disk::{BlockDev, FileDev, OpenMode};
 use uxfs::format::Uuid;
 use uxfs::format::timestamp::Timestamp;
 use uxfs::new_file::WorkDir;
+use uxfs::{Fs, OpenOptions};
 use uxfs_remote::{Address, At, Checkpoint, Error, Manifest, Remote, Restored, restore};
 
 use super::ship::millis;
@@ -18,7 +20,8 @@ use crate::{address, interrupt, json, progress, remote, time};
 ///
 /// Any checkpoint that is kept can be restored: the last one, the one that was current at a time, or one by
 /// its number. Every byte is verified before it is written. The image appears when it is whole; an existing
-/// file is replaced then. A checkpoint of a mounted volume has a short log, which the next mount replays.
+/// file is replaced then. A checkpoint of a mounted volume has a short log, which is replayed in the new image;
+/// with --raw it stays, and the image is that of the checkpoint to the byte.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs restore s3://backups/disk disk.img\n  \
@@ -37,6 +40,9 @@ pub(crate) struct Options {
     /// File of the key that the volume is encrypted with
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Keep the log as it was, and replay nothing
+    #[arg(long)]
+    raw: bool,
     /// Show no progress bar
     #[arg(short, long)]
     quiet: bool,
@@ -68,7 +74,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     let at = options.at.map_or(source.at, |wanted| wanted.0);
     let manifest = remote.find(at).map_err(failed)?;
     let checkpoint = Checkpoint::open(remote, manifest).map_err(failed)?;
-    let restored = write(options, &checkpoint, image)?;
+    let restored = write(options, session, &checkpoint, image)?;
     if options.json {
         let mut map = described(checkpoint.manifest());
         map.insert("image".into(), json!(image.display().to_string()));
@@ -80,7 +86,12 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
 }
 
 /// Writes the image, and gives it its name when it is whole.
-fn write(options: &Options, checkpoint: &Checkpoint, image: &Path) -> Result<Restored> {
+fn write(
+    options: &Options,
+    session: &Session,
+    checkpoint: &Checkpoint,
+    image: &Path,
+) -> Result<Restored> {
     let host = |error: std::io::Error| Failure::host(image, &error);
     let failed = |error: Error| Failure::new(&options.url, error.to_string());
     let len = checkpoint.manifest().image_len;
@@ -95,18 +106,40 @@ fn write(options: &Options, checkpoint: &Checkpoint, image: &Path) -> Result<Res
             restore(checkpoint, dev, blank, &|done, total| bar.show_of(done, total))
         })
     };
-    if let Some(device) = existing.as_ref().filter(|device| !device.is_regular()) {
-        let restored = fill(device, false).map_err(failed)?;
-        uxfs::disk::BlockDev::flush(device).map_err(host)?;
+    if existing.as_ref().is_some_and(|device| !device.is_regular())
+        && let Some(device) = existing
+    {
+        let restored = fill(&device, false).map_err(failed)?;
+        device.flush().map_err(host)?;
+        replay(options, session, device, image);
         return Ok(restored);
     }
     let work = WorkDir::beside(image).map_err(host)?;
     let new = work.path().join("image");
     let dev = FileDev::open(&new, OpenMode::Create(len)).map_err(host)?;
     let restored = fill(&dev, true).map_err(failed)?;
-    drop(dev);
+    replay(options, session, dev, image);
     work.release(&new, image).map_err(host)?;
     Ok(restored)
+}
+
+/// Replays the log of a restored volume. If that cannot be done, the log stays for the next mount.
+fn replay(options: &Options, session: &Session, dev: FileDev, image: &Path) {
+    let dev: Arc<dyn BlockDev> = Arc::new(dev);
+    let replayed = || {
+        let mut read_only = OpenOptions::default();
+        read_only.read_only = true;
+        if Fs::open(Arc::clone(&dev), read_only)?.recovery().is_none() {
+            return Ok(());
+        }
+        Fs::open(Arc::clone(&dev), OpenOptions::default())?.close()
+    };
+    if !options.raw
+        && let Err(error) = replayed()
+    {
+        let text = format!("{}: its log is not replayed: {error}", image.display());
+        session.say(format!("uxfs: restore: {text}").as_bytes());
+    }
 }
 
 fn list(options: &Options, session: &Session, remote: &Remote) -> Result<()> {

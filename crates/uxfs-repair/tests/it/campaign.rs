@@ -29,7 +29,8 @@ fn damaged_volumes_come_out_clean_with_their_files() {
     for number in 0..count {
         let mut rng = Rng::new(seed.wrapping_mul(1_000_003).wrapping_add(number));
         let base = &bases[rng.index(bases.len())];
-        let fields = 1 + rng.below(1 << rng.below(5));
+        let most = 1 << rng.below(5);
+        let fields = 1 + rng.below(most);
         let (damaged, what) = base.damaged(fields, &mut rng);
         let what = format!("{number}: {} {what}", base.name);
         let plan = match planned(&damaged) {

@@ -31,10 +31,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("uxfs-check", &["uxfs-disk", "uxfs-format"]),
     ("uxfs-metadump", &["uxfs-disk", "uxfs-format", "uxfs-journal"]),
     ("uxfs-core", &["uxfs-disk", "uxfs-format", "uxfs-host", "uxfs-journal", "uxfs-sync"]),
-    (
-        "uxfs-repair",
-        &["uxfs-check", "uxfs-core", "uxfs-disk", "uxfs-format", "uxfs-journal"],
-    ),
+    ("uxfs-repair", &["uxfs-check", "uxfs-core", "uxfs-disk", "uxfs-format", "uxfs-journal"]),
     ("uxfs-models", &["uxfs-disk", "uxfs-journal", "uxfs-testkit"]),
     (
         "uxfs",
