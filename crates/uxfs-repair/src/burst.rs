@@ -93,9 +93,8 @@ mod tests {
                     damaged[bit / 8] ^= 0x80 >> (bit % 8);
                 }
                 assert!(len == 1 || damaged != sound);
-                let crosses = (start / 8..=(start + len as usize) / 8)
-                    .any(|b| (100..104).contains(&b))
-                    && !(100..104).contains(&(start / 8));
+                let in_field = |bit: usize| (100..104).contains(&(bit / 8));
+                let crosses = in_field(start) != in_field(start + len as usize - 1);
                 if damaged != sound && !crosses {
                     assert!(undo(&mut damaged, 100), "{start}+{len}");
                     assert!(damaged == sound, "{start}+{len}");

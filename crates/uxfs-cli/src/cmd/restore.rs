@@ -35,7 +35,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "TIME|CHECKPOINT", value_parser = moment)]
     at: Option<Wanted>,
     /// List the checkpoints
-    #[arg(short, long, conflicts_with_all = ["at", "image"])]
+    #[arg(long, conflicts_with_all = ["at", "image"])]
     list: bool,
     /// File of the key that the volume is encrypted with
     #[arg(long, value_name = "FILE")]

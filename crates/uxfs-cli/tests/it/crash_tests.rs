@@ -15,9 +15,13 @@ const CHECK: &str = "! [ -s \"$UXFS_ACKED\" ] || [ \"$(cat stored)\" = content ]
 
 /// `uxfs crash-test` of [`STORE`].
 fn store(fixture: &Fixture, options: &[&str], how: &str) -> Ran {
+    fixture.uxfs(&stored(options, how))
+}
+
+fn stored<'a>(options: &[&'a str], how: &'a str) -> Vec<&'a str> {
     let program = ["--", "sh", "-c", STORE, "sh", how, env!("CARGO_BIN_EXE_uxfs")];
     let own = ["crash-test", "--count", "12", "--check", CHECK];
-    fixture.uxfs(&[&own, options, &program].concat())
+    [&own, options, &program].concat()
 }
 
 fn read(fixture: &Fixture, name: &str) -> String {
@@ -120,9 +124,21 @@ fn an_interrupt_leaves_nothing_mounted() {
 #[test]
 fn a_kernel_is_tested_without_root_and_without_fuse() {
     let fixture = Fixture::new();
-    let good = store(&fixture, &["--fs", "ext4"], "good");
+    // Where the kernel of tools/setup-uml is found.
+    let found = ["HOME", "UXFS_CACHE"].map(|name| (name, std::env::var(name)));
+    let found: Vec<String> = found
+        .into_iter()
+        .filter_map(|(name, value)| Some(format!("{name}={}", value.ok()?)))
+        .collect();
+    let store = |how: &'static str| {
+        let mut command = vec!["env"];
+        command.extend(found.iter().map(String::as_str));
+        command.push(env!("CARGO_BIN_EXE_uxfs"));
+        fixture.run(&[command, stored(&["--fs", "ext4"], how)].concat())
+    };
+    let good = store("good");
     assert!(good.code == 0 && good.out.starts_with("passed on ext4: "), "{good:?}");
-    let bad = store(&fixture, &["--fs", "ext4"], "bad");
+    let bad = store("bad");
     assert!(bad.code == 1 && bad.out.contains("fsync (or fdatasync) of stored"), "{bad:?}");
     assert!(bad.out.contains(" --fs ext4 "), "{bad:?}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));

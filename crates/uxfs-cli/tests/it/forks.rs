@@ -58,8 +58,9 @@ fn a_mount_writes_into_its_delta() {
     let ran = |args: &[&str]| fixture.uxfs(args).good();
     ran(&["mount", "a.img", "--delta", "one", "mnt"]);
     ran(&["mount", "a.img", "--delta", "two", "other"]);
-    fixture
-        .sh("echo one >mnt/file; echo two >other/file; mkdir mnt/dir; cp -r /usr/include mnt/dir");
+    fixture.sh(
+        "echo one >mnt/file; echo two >other/file; mkdir mnt/dir; cp -r /usr/include/linux mnt/dir",
+    );
     let busy = fixture.uxfs(&["touch", "a.img:/x"]).bad(1);
     assert!(busy.contains("in use"), "{busy}");
     assert!(fixture.uxfs(&["commit", "one"]).bad(1).contains("in use"));
@@ -67,7 +68,7 @@ fn a_mount_writes_into_its_delta() {
     ran(&["umount", "other"]);
     fixture.sh("cmp a.img copy");
     ran(&["mount", "a.img", "--delta", "one", "mnt"]);
-    fixture.sh("diff -r --no-dereference /usr/include mnt/dir/include; rm -r mnt/dir");
+    fixture.sh("diff -r --no-dereference /usr/include/linux mnt/dir/linux; rm -r mnt/dir");
     ran(&["umount", "mnt"]);
     assert_eq!(ran(&["cat", "one:/file"]), "one\n");
     assert_eq!(ran(&["cat", "two:/file"]), "two\n");
@@ -87,9 +88,10 @@ fn a_killed_mount_keeps_what_was_synced_in_its_delta() {
         let args = ["mount", "-f", "a.img", "--delta", "child", "mnt"];
         let mount = Process::start(&fixture, env!("CARGO_BIN_EXE_uxfs"), &args);
         until("mounted", || fixture.run(&["mountpoint", "-q", "mnt"]).code == 0);
-        fixture.sh(&format!("cp -r /usr/include mnt/{round}; echo {round} >mnt/kept-{round}"));
+        fixture
+            .sh(&format!("cp -r /usr/include/linux mnt/{round}; echo {round} >mnt/kept-{round}"));
         fixture.uxfs(&["sync", "mnt"]).good();
-        fixture.sh(&format!("cp -r /usr/include mnt/loose-{round}"));
+        fixture.sh(&format!("cp -r /usr/include/linux mnt/loose-{round}"));
         mount.kill();
         fixture.run(&["umount", "-l", "mnt"]);
     }
@@ -99,7 +101,7 @@ fn a_killed_mount_keeps_what_was_synced_in_its_delta() {
         let kept = fixture.uxfs(&["cat", &format!("child:/kept-{round}")]).good();
         assert_eq!(kept, format!("{round}\n"));
         fixture.uxfs(&["cp", "-a", &format!("child:/{round}"), "back"]).good();
-        fixture.sh("diff -r --no-dereference /usr/include back; rm -r back");
+        fixture.sh("diff -r --no-dereference /usr/include/linux back; rm -r back");
     }
 }
 

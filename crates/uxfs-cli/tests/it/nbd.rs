@@ -115,7 +115,6 @@ fn errors_of_addresses_say_what_to_do() {
     assert!(wrong.contains("'sock' means nothing"), "{wrong}");
     assert!(said(&["import", "t", AT], 1).contains("uxfs mkfs"));
     assert!(said(&["resize", AT, "1G"], 1).contains("where it lies"));
-    assert!(said(&["ls", "s3://bucket/volume:/"], 2).contains("feature 'remote'"));
 }
 
 #[test]

@@ -136,6 +136,15 @@ fn prepare() -> io::Result<()> {
             Err(error) => return Err(about(at, error.into())),
         }
     }
+    for (name, target) in [("fd", ""), ("stdin", "/0"), ("stdout", "/1"), ("stderr", "/2")] {
+        let link = format!("/dev/{name}");
+        match std::os::unix::fs::symlink(format!("/proc/self/fd{target}"), &link) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(about(&link, error));
+            }
+            _ => {}
+        }
+    }
     // The clock writes nothing: what is written is what programs and paces ask for.
     let writeback = "/proc/sys/vm/dirty_writeback_centisecs";
     match std::fs::write(writeback, "0") {
