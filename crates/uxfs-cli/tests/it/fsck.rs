@@ -81,7 +81,7 @@ fn fsck_leaves_a_damaged_volume_alone() {
         let before = bytes(&fixture);
         let ran = fixture.uxfs(&["fsck", "--replay", "a.img"]);
         assert_eq!(ran.code, 4, "{ran:?}");
-        assert!(ran.out.contains("damaged") && ran.err.contains("run xfs_repair"), "{ran:?}");
+        assert!(ran.out.contains("damaged") && ran.err.contains("see uxfs repair"), "{ran:?}");
         assert_eq!(bytes(&fixture), before, "it was written to");
         // Once more with a dirty log.
         fixture.image("b.img", &[]);
