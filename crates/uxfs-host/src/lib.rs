@@ -18,6 +18,8 @@ mod holes;
 mod names;
 mod positioned;
 mod room;
+#[cfg(unix)]
+mod socket;
 mod stat;
 mod streams;
 mod user;
@@ -27,6 +29,8 @@ pub use holes::{Next, next_data, next_hole};
 pub use names::{OsStrExt, OsStringExt, os_str, plain_name};
 pub use positioned::FileExt;
 pub use room::{free_room, will_need};
+#[cfg(unix)]
+pub use socket::remove_stale_socket;
 pub use stat::{LEFT_OUT, Stat, Type, id_of, is_block_device};
 pub use streams::{stdin, stdout};
 pub use user::{User, umask};

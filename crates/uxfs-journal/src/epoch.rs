@@ -9,6 +9,8 @@
 //!
 //! Called by the engine in ordered mode.
 
+use uxfs_disk::fault::{Fault, planted};
+
 use crate::cil::Cil;
 use crate::journal::{Journal, State};
 use crate::pipeline::{Generation, Need, Seq};
@@ -60,6 +62,10 @@ impl<V: Volume> Journal<V> {
     pub fn cut_epoch(&self) -> Seq {
         let mut cil = self.cil.lock();
         let mut state = self.state.lock();
+        if planted(Fault::CutByItself) && cil.seq != state.pipeline.open_seq() {
+            // It has just done so, and its driver has not taken the CIL yet.
+            return Seq(state.pipeline.open_seq().0 - 1);
+        }
         if let Some(seq) = state.pipeline.cut_epoch(self.now()) {
             debug_assert_eq!(cil.seq, seq, "the pipeline and the CIL count alike");
             let next = Cil::new(Seq(seq.0 + 1), None, Vec::new());

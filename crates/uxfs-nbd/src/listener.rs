@@ -7,8 +7,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -57,7 +56,7 @@ impl Listener {
     /// [`io::ErrorKind::AddrInUse`] if a process listens there; [`io::ErrorKind::AlreadyExists`] if the path
     /// is no socket; others of the host.
     pub fn unix(path: &Path, access: Access) -> io::Result<Self> {
-        remove_stale(path)?;
+        uxfs_host::remove_stale_socket(path)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let new = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::bind(&new, &SocketAddrUnix::new(path)?)?;
@@ -109,27 +108,6 @@ impl Drop for Listener {
         if let Kind::Unix(_, path) = &self.0 {
             // It fails if another process has removed the socket.
             let _ = std::fs::remove_file(path);
-        }
-    }
-}
-
-fn remove_stale(path: &Path) -> io::Result<()> {
-    let found = match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found?,
-    };
-    if !found.file_type().is_socket() {
-        let text = "something that is not a socket is here: remove it, or choose another path";
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-        }
-        Err(error) => Err(error),
-        Ok(_) => {
-            let text = "a process listens on this socket: end it, or choose another path";
-            Err(io::Error::new(io::ErrorKind::AddrInUse, text))
         }
     }
 }

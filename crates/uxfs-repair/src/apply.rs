@@ -1,8 +1,8 @@
 //! A plan applied to an image, and undone.
 //!
 //! 1. The undo file is complete and on stable storage before the first sector changes.
-//! 2. While sectors change, the primary superblock is marked as in need of repair, so that nobody mounts
-//!    a volume that is half repaired. It gets its last content when everything else is on stable storage.
+//! 2. While sectors change, the primary superblock is marked as in need of repair, so that no kernel
+//!    mounts a volume that is half repaired. It gets its last content when everything else is on stable storage.
 //! 3. After a cut at any moment the volume can be repaired again, with the same undo file, or undone.
 
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! The trees and headers of a group, made anew from its claims and its inode chunks.
 //!
-//! 1. The blocks for the trees come from what nobody claims; the old trees are not looked at.
+//! 1. The new trees take blocks that no inode claims. The old trees are not read.
 //! 2. How many blocks the trees take depends on how the free space looks after they were taken. So the
 //!    number is guessed, and raised until it is enough; what is left over goes to the free list.
 //! 3. The lists of unlinked inodes are empty: the links were settled before.

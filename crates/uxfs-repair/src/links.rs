@@ -5,7 +5,7 @@
 //!    that its ".." names.
 //! 2. Directories that cannot stay as they are become empty here, in their inodes, and wait in
 //!    [`Links::refill`] for the engine, which enters their entries again.
-//! 3. Inodes in use that no entry leads to wait in [`Links::lost`]; with parent pointers, their homes are
+//! 3. Inodes in use that no entry leads to wait in [`Links::lost`]; with parent pointers, their places are
 //!    in [`Links::refill`] as well.
 //! 4. An inode that has no links and whose checksum is right was deleted: it becomes free.
 

@@ -104,8 +104,10 @@ fn adopt(volume: &mut Volume, fs: &Fs, lost: &[Ino]) -> Result<()> {
 /// Takes over what the engine changed.
 fn take_over(volume: &mut Volume, overlay: &Overlay, links: &Links) -> Result<()> {
     let (dirs, attrs, lost) = (links.refill.len(), links.attrs.len(), links.lost.len());
-    let wrong = format!("{dirs} directories, attributes of {attrs} inodes and {lost} lost inodes");
-    let step = volume.step("volume", Place::VOLUME, wrong, "entered and set again");
+    let wrong = format!(
+        "to enter and set again: directories, {dirs}; inodes with attributes, {attrs}; lost inodes, {lost}"
+    );
+    let step = volume.step("volume", Place::VOLUME, wrong, "done");
     let mut pages = Vec::new();
     let failed = |source| RepairError::Io { what: "reading", offset: 0, source };
     overlay

@@ -1,6 +1,6 @@
 //! Forks written anew: as extents in the inode where they fit, else as an extent tree.
 //!
-//! 1. All claims are known and settled, so that blocks for a tree are taken from what nobody owns.
+//! 1. It runs after all claims are settled: the blocks of a new tree are taken from the blocks without an owner.
 //! 2. The old blocks of the tree are given up.
 
 use uxfs_check::Place;
@@ -21,7 +21,7 @@ use crate::volume::Volume;
 const FORMAT: [usize; 2] = [5, 83];
 const NBLOCKS: Field<u64> = Field::at(64);
 
-/// Blocks that nobody owns, by group.
+/// Blocks without an owner, by group.
 struct Free(Vec<Vec<(u32, u32)>>);
 
 /// Writes all forks that wait for it.

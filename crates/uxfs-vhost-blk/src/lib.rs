@@ -9,7 +9,7 @@
 //! 3. A guest is not trusted. A request that makes no sense gets an error or comes back unanswered, a queue that
 //!    makes no sense ends the connection, and no request takes more memory than `request::LONGEST`.
 //!
-//! `uxfs crash-test` serves recorded disks with it, and `uxfs disk serve` modelled ones.
+//! `uxfs crash-test` serves recorded disks with it.
 //!
 //! ```no_run
 //! use std::path::Path;

@@ -5,8 +5,7 @@
 //! 3. The socket is removed when this is dropped.
 
 use std::io;
-use std::os::unix::fs::FileTypeExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
@@ -42,7 +41,7 @@ impl Socket {
     /// # Errors
     /// ADDRINUSE if a process listens there; EEXIST if the path is not a socket; others of the host.
     pub fn bind(path: &Path, access: Access) -> io::Result<Self> {
-        remove_stale(path)?;
+        uxfs_host::remove_stale_socket(path)?;
         let flags = SocketFlags::CLOEXEC;
         let new = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         rustix::net::bind(&new, &SocketAddrUnix::new(path)?)?;
@@ -66,27 +65,6 @@ impl Drop for Socket {
     fn drop(&mut self) {
         // It fails if another process has removed the socket.
         let _ = std::fs::remove_file(&self.path);
-    }
-}
-
-fn remove_stale(path: &Path) -> io::Result<()> {
-    let found = match std::fs::symlink_metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found?,
-    };
-    if !found.file_type().is_socket() {
-        let text = "something that is not a socket is here: remove it, or choose another path";
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
-    }
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-            std::fs::remove_file(path)
-        }
-        Err(error) => Err(error),
-        Ok(_) => {
-            let text = "a process listens on this socket: end it, or choose another path";
-            Err(io::Error::new(io::ErrorKind::AddrInUse, text))
-        }
     }
 }
 

@@ -164,18 +164,22 @@ fn show(options: &Options, session: &Session, plan: &Plan, undo: Option<&PathBuf
     for step in &plan.steps {
         session.print(format!("{step}\n"))?;
     }
-    let (steps, lost, bytes) = (
-        plan.steps.len(),
-        plan.lost().count(),
+    let counted = |count: usize, one: &str, many: &str| match count {
+        1 => format!("1 {one}"),
+        _ => format!("{count} {many}"),
+    };
+    let steps = counted(plan.steps.len(), "step", "steps");
+    let (lost, bytes) = (
+        counted(plan.lost().count(), "loss", "losses"),
         plan.changes.iter().map(|change| change.after.len()).sum::<usize>(),
     );
     session.print(match (plan.is_empty(), undo) {
         (true, _) => "nothing to repair\n".to_owned(),
         (false, None) => {
-            format!("{steps} steps change {bytes} bytes; {lost} losses; not applied\n")
+            format!("{steps}, {bytes} bytes change; {lost}; not applied\n")
         }
         (false, Some(undo)) => format!(
-            "repaired: {steps} steps changed {bytes} bytes; {lost} losses; undo file {}\n",
+            "repaired: {steps}, {bytes} bytes changed; {lost}; undo file {}\n",
             undo.display()
         ),
     })

@@ -173,8 +173,8 @@ impl Fs {
     }
 
     /// Writes back the oldest data if more than `dirty_background_bytes` are dirty, down to half of
-    /// that, in ordered mode all of it. [`Fs::writeback_tick`] does so too; a thread of its own does it earlier, so that
-    /// writers do not fill the memory and write back themselves.
+    /// that, in ordered mode all of it. [`Fs::writeback_tick`] does so too; a thread of its own does
+    /// it earlier, so that writers do not fill the memory and write back themselves.
     ///
     /// # Errors
     /// [`Error::Shutdown`]. Errors of data are kept for callers of fsync.
