@@ -125,6 +125,7 @@ pub fn unmount(dir: &Path, detach: bool) -> io::Result<()> {
         Err(error) => return Err(error.into()),
     }
     let mut command = Command::new("fusermount3");
+    command.env("LC_ALL", "C");
     command.args(if detach { &["-u", "-z", "--"][..] } else { &["-u", "--"] }).arg(dir);
     let output = command.output().map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => io::Error::other("fusermount3 is missing: install fuse3"),
@@ -133,7 +134,9 @@ pub fn unmount(dir: &Path, detach: bool) -> io::Result<()> {
     if output.status.success() {
         return Ok(());
     }
-    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    let busy = text.contains("busy");
+    Err(io::Error::new(if busy { io::ErrorKind::ResourceBusy } else { io::ErrorKind::Other }, text))
 }
 
 #[cfg(test)]

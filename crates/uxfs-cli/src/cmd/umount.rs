@@ -2,7 +2,9 @@
 //!
 //! 1. The command writes everything before it unmounts. If writing fails, the mount stays and keeps
 //!    the data in memory, unless `--force` or `--lazy` is given.
-//! 2. Success means that the server has closed the volume and written so into the mount's record
+//! 2. A mount that is in use is tried again for [`BUSY_FOR`]: who only looks at it, as `uxfs status` and file
+//!    managers do, holds it for a moment.
+//! 3. Success means that the server has closed the volume and written so into the mount's record
 //!    ([`uxfs_fuse::record`]). The server's status names the record. The image's path may have
 //!    changed, so it does not identify the record.
 
@@ -52,6 +54,8 @@ pub(crate) struct Options {
 
 /// Default limit of the wait for a copy of the mount in another namespace.
 const OTHER_NAMESPACE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a mount that is in use is tried again.
+const BUSY_FOR: Duration = Duration::from_secs(1);
 /// Waits longer than this are reported.
 const REPORT_AFTER: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -87,7 +91,7 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
             false => Err(not_written(dir, &mount, &error)),
         };
     }
-    mounts::unmount(&mount.dir, options.lazy).map_err(|error| busy(dir, &mount, &error))?;
+    unmount_used(&mount.dir, options.lazy).map_err(|error| busy(dir, &mount, &error))?;
     if options.lazy {
         return Ok(());
     }
@@ -96,6 +100,22 @@ fn unmount(dir: &Path, options: &Options, session: &Session) -> Result<()> {
         return Ok(());
     }
     server.wait(dir, &mount, options.timeout, session)
+}
+
+/// Unmounts, and tries again while the mount is in use.
+fn unmount_used(dir: &Path, lazy: bool) -> std::io::Result<()> {
+    let begun = Instant::now();
+    loop {
+        match mounts::unmount(dir, lazy) {
+            Err(error) if error.kind() == std::io::ErrorKind::ResourceBusy => {
+                if begun.elapsed() >= BUSY_FOR {
+                    return Err(error);
+                }
+            }
+            ended => return ended,
+        }
+        std::thread::sleep(POLL_INTERVAL);
+    }
 }
 
 /// The error for a mount that is in use. Names the processes that use it.

@@ -99,6 +99,12 @@ impl Fixture {
         run(Command::new(env!("CARGO_BIN_EXE_uxfs")).args(args), self.dir.path())
     }
 
+    /// Copies the command under test to a name that every user can reach. A program copies it: a file that
+    /// this process writes is inherited for a moment by programs that other tests start, and is then busy.
+    pub(crate) fn copy_of_the_command(&self, name: &str) {
+        self.sh(&format!("cp '{}' {name}", env!("CARGO_BIN_EXE_uxfs")));
+    }
+
     /// Unmounts, and tries again while the mount is busy: a file that a test has open is inherited for a
     /// moment by programs that other tests start, and `uxfs status` looks into every mount.
     #[track_caller]

@@ -64,12 +64,12 @@ fn a_mount_writes_into_its_delta() {
     let busy = fixture.uxfs(&["touch", "a.img:/x"]).bad(1);
     assert!(busy.contains("in use"), "{busy}");
     assert!(fixture.uxfs(&["commit", "one"]).bad(1).contains("in use"));
-    ran(&["umount", "mnt"]);
-    ran(&["umount", "other"]);
+    fixture.unmount("mnt");
+    fixture.unmount("other");
     fixture.sh("cmp a.img copy");
     ran(&["mount", "a.img", "--delta", "one", "mnt"]);
     fixture.sh("diff -r --no-dereference /usr/include/linux mnt/dir/linux; rm -r mnt/dir");
-    ran(&["umount", "mnt"]);
+    fixture.unmount("mnt");
     assert_eq!(ran(&["cat", "one:/file"]), "one\n");
     assert_eq!(ran(&["cat", "two:/file"]), "two\n");
     check(&fixture, "one");
@@ -207,6 +207,6 @@ fn an_image_of_another_format_stays_locked_while_it_is_open() {
     fixture.uxfs(&["mkfs", "-q", "-d", "size=320m", "a.qcow2"]).good();
     fixture.uxfs(&["mount", "a.qcow2", "mnt"]).good();
     let busy = fixture.uxfs(&["touch", "a.qcow2:/x"]);
-    fixture.uxfs(&["umount", "mnt"]).good();
+    fixture.unmount("mnt");
     assert!(busy.bad(1).contains("in use"));
 }

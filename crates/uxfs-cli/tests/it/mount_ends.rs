@@ -360,8 +360,7 @@ fn the_holder_of_an_image_is_named() {
 #[test]
 fn a_user_without_write_permission_gets_a_hint() {
     let fixture = fixture();
-    let uxfs = fixture.path("uxfs");
-    std::fs::copy(env!("CARGO_BIN_EXE_uxfs"), &uxfs).unwrap();
+    fixture.copy_of_the_command("uxfs");
     fixture.sh("chown -R 1000:1000 .; chmod 755 .");
     let as_user = |script: &str| {
         let user = "setpriv --reuid=1000 --regid=1000 --clear-groups";

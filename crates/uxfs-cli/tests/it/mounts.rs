@@ -193,7 +193,8 @@ fn mount_8_calls_the_helper() {
 fn an_ordinary_user_mounts() {
     let fixture = with_dir();
     let script = "uxfs=$1; cd \"$2\"; $uxfs mount a.img mnt 2>said; cat said; ls -ld mnt; \
-                  $uxfs umount mnt; $uxfs log status a.img";
+                  $uxfs umount mnt; \
+                  $uxfs log status a.img";
     let mut command = if rustix::process::geteuid().is_root() {
         fixture.sh("chown -R 1000:1000 .; chmod 755 .");
         let mut command = Command::new("setpriv");
@@ -202,8 +203,7 @@ fn an_ordinary_user_mounts() {
     } else {
         Command::new("sh")
     };
-    // The binary's directory is closed to other users.
-    std::fs::copy(env!("CARGO_BIN_EXE_uxfs"), fixture.path("uxfs")).unwrap();
+    fixture.copy_of_the_command("uxfs");
     let command = command.args(["-ec", script, "sh", "./uxfs"]).arg(fixture.path("."));
     let out = command.env("LC_ALL", "C").output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout);

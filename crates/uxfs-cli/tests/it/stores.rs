@@ -24,7 +24,7 @@ fn a_mount_ships_what_is_synced() {
     assert!(refused.contains("ship"), "{refused}");
     let busy = fixture.uxfs(&["ship", "a.img", &url]).bad(1);
     assert!(busy.contains("a.img"), "{busy}");
-    fixture.uxfs(&["umount", "m"]).good();
+    fixture.unmount("m");
 
     // What was synced is there, whatever came later.
     fixture.check("then.img");
@@ -47,7 +47,7 @@ fn a_mount_with_ship_mode_sync_has_everything_in_the_store() {
     fixture.uxfs(&["mount", "-o", &options, "a.img", "m"]).good();
     fixture.sh("echo synced >m/file; sync m/file");
     assert_eq!(fixture.uxfs(&["cat", &format!("{url}:/file")]).good(), "synced\n");
-    fixture.uxfs(&["umount", "m"]).good();
+    fixture.unmount("m");
 }
 
 #[test]

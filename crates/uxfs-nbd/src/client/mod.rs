@@ -5,8 +5,9 @@
 //!    last flush stays in memory ([`unflushed`]) and is sent first. A flush that then succeeds covers
 //!    it: no write is confirmed as durable that the server has not received in its present life.
 //! 2. That memory is bounded: when it is full, the device flushes by itself.
-//! 3. All connections end together. A server that died is not noticed on all of them at once, and a flush
-//!    of the new one says nothing about writes that only the old one received.
+//! 3. All connections end together, and a further one joins only if the server has not died since the others
+//!    were made ([`session`]). A server that died is not noticed on all of them at once, and a flush of the new
+//!    one says nothing about writes that only the old one received.
 //! 4. A server that stands still, breaks the protocol, or comes back with another export is given up: the
 //!    device is lost ([`uxfs_disk::host::is_lost`]), which stops a volume.
 //! 5. What cannot be helped: the protocol has no way to say "nothing from my old connection any more". If the

@@ -2,6 +2,9 @@
 //!
 //! 1. They end together: the first that fails ends all.
 //! 2. A further connection is made when those that exist are busy, if the server can be used by several.
+//! 3. A further connection joins only after an older one has answered a request that was sent when the new one
+//!    was ready. The server has then not died between the two. If it had, a flush on the new connection would
+//!    succeed, and not cover the writes that the dead server confirmed on the older one.
 
 use std::io;
 use std::sync::Arc;
@@ -14,6 +17,7 @@ use super::export::Export;
 use super::handshake;
 use crate::tls::ClientTls;
 use crate::uri::Uri;
+use crate::wire;
 
 /// Outstanding requests with which a connection is busy.
 const BUSY: usize = 8;
@@ -56,13 +60,20 @@ impl Session {
         }
         // If the server refuses another connection, those that exist are enough.
         match connect(&self.route) {
-            Ok((connection, export)) if export == self.export => {
+            Ok((connection, export)) if export == self.export && self.answers(&least) => {
                 let connection = Arc::new(connection);
                 connections.push(Arc::clone(&connection));
                 Some(connection)
             }
             _ => Some(least),
         }
+    }
+
+    /// True if the server answers on a connection, even with an error. Otherwise the connection has ended.
+    fn answers(&self, connection: &Connection) -> bool {
+        let read = connection.send((wire::CMD_READ, 0), 0, self.export.block, &[]);
+        let answer = read.and_then(|ticket| connection.wait(&ticket));
+        matches!(answer, Ok(_) | Err(Failed::Refused(_)))
     }
 
     /// Sends a request.

@@ -1,10 +1,11 @@
 //! A server that dies and comes back, again and again, and each time has lost what was not flushed. What a
 //! flush confirmed has to be there at every moment, and at the end everything.
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use uxfs_disk::BlockDev;
@@ -12,7 +13,7 @@ use uxfs_disk::fault::{Fault, plant};
 use uxfs_nbd::{ClientOptions, NbdDev};
 use uxfs_testkit::Rng;
 
-use crate::fixture::address;
+use crate::fixture::{address, open};
 use crate::scripted::{LEN, Scripted, handshake, request, simple};
 
 /// What the server of all lives has.
@@ -80,13 +81,15 @@ fn server(seed: u64) -> (Arc<Mutex<Store>>, Scripted) {
                     _ => {}
                 }
             }
-            if moment > 1 {
-                stream.write_all(&simple(request.cookie, 0, &answer))?;
-            }
+            let answered = match moment {
+                0 | 1 => Ok(()),
+                _ => stream.write_all(&simple(request.cookie, 0, &answer)),
+            };
             if dies {
                 store.die();
                 return Ok(());
             }
+            answered?;
         }
     };
     (store, Scripted::start(script))
@@ -170,4 +173,66 @@ fn what_a_flush_confirmed_outlives_the_server() {
 fn a_client_that_forgets_what_was_not_flushed_is_found() {
     let found = seeds().any(|seed| !holds(seed, Some(Fault::UnflushedForgotten), 64 << 20));
     assert!(found, "writes that the server lost were not missed");
+}
+
+/// The server dies when the client, which is busy, has made its second connection, and what it confirmed on the
+/// first is lost. A flush on the second would succeed and not cover it, so the second must not be used.
+#[test]
+fn a_connection_to_a_later_life_of_the_server_does_not_join() {
+    /// Requests with which a connection is busy.
+    const BUSY: u64 = 8;
+    #[derive(Default)]
+    struct Lives {
+        connections: u64,
+        used_second: bool,
+        /// The blocks that the present server has.
+        held: BTreeSet<u64>,
+    }
+    let lives = Arc::new((Mutex::new(Lives::default()), Condvar::new()));
+    let of_server = Arc::clone(&lives);
+    let server = Scripted::start(move |mut stream| {
+        handshake(&mut stream, false)?;
+        let (lives, changed) = &*of_server;
+        let number = {
+            let mut lives = lives.lock().unwrap();
+            lives.connections += 1;
+            changed.notify_all();
+            lives.connections
+        };
+        let mut answers = Vec::new();
+        loop {
+            let (request, _) = request(&mut stream)?;
+            let mut now = lives.lock().unwrap();
+            now.used_second |= number == 2 && request.command != 2;
+            if request.command == 1 {
+                now.held.insert(request.offset);
+                changed.notify_all();
+            }
+            let data = vec![0; if request.command == 0 { request.len as usize } else { 0 }];
+            answers.extend(simple(request.cookie, 0, &data));
+            if number == 1 {
+                if now.held.len() as u64 == BUSY {
+                    let mut now = changed.wait_while(now, |now| now.connections < 2).unwrap();
+                    now.held.clear();
+                    return stream.write_all(&answers);
+                }
+                continue;
+            }
+            stream.write_all(&answers)?;
+            answers.clear();
+        }
+    });
+    let dev = open(&address(&server.socket(), "v")).unwrap();
+    let write = |number: u64| dev.write_at(number * 512, &[1; 512]).unwrap();
+    std::thread::scope(|scope| {
+        let first: Vec<_> = (0..BUSY).map(|n| scope.spawn(move || write(n))).collect();
+        let (lives, changed) = &*lives;
+        drop(changed.wait_while(lives.lock().unwrap(), |now| (now.held.len() as u64) < BUSY));
+        write(BUSY);
+        first.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    dev.flush().unwrap();
+    let now = lives.0.lock().unwrap();
+    assert!(!now.used_second);
+    assert_eq!(now.held, (0..=BUSY).map(|number| number * 512).collect());
 }
