@@ -15,6 +15,8 @@
 
 mod durable;
 mod holes;
+#[cfg(target_os = "linux")]
+mod listening;
 mod names;
 mod positioned;
 mod room;
@@ -26,6 +28,8 @@ mod user;
 
 pub use durable::{sync, sync_dir};
 pub use holes::{Next, next_data, next_hole};
+#[cfg(target_os = "linux")]
+pub use listening::ListeningSocket;
 pub use names::{OsStrExt, OsStringExt, os_str, plain_name};
 pub use positioned::FileExt;
 pub use room::{free_room, will_need};

@@ -5,7 +5,7 @@
 //! has no thread and no clock. A [`Description`] holds a disk's parameters as TOML;
 //! [`Description::named`] returns those that the crate includes. [`VirtualDev`] and [`RealTimeDev`]
 //! combine a model with a device for the data: the first advances a simulated clock, the second
-//! sleeps.
+//! sleeps. [`SwitchedDev`] adds a volatile cache, and a switch that cuts the power.
 //!
 //! 1. The result depends only on the description, the seed and the requests; a repeated run has
 //!    exactly the same times.
@@ -30,7 +30,9 @@ mod battery;
 mod cloud;
 mod describe;
 mod dev;
+mod fault;
 mod flash;
+mod power;
 mod sata;
 mod spindle;
 
@@ -41,7 +43,9 @@ pub use battery::{Battery, BatterySpec};
 pub use cloud::{Cloud, CloudSpec};
 pub use describe::{Description, Model, NAMES, Problem};
 pub use dev::{RealTimeDev, VirtualClock, VirtualDev};
+pub use fault::DeviceFault;
 pub use flash::{Flash, FlashSpec};
+pub use power::{Cut, SwitchedDev};
 pub use sata::Sata;
 pub use spindle::{Scheduler, Spindle, SpindleSpec};
 

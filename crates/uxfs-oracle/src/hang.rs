@@ -9,6 +9,7 @@
 use std::fmt;
 use std::fs;
 use std::io;
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
 
@@ -177,6 +178,46 @@ impl Sample {
     }
 }
 
+/// What the threads of a process, of its children and of this process wait for, and the events that they have
+/// not read: a kernel that misses an interrupt has one, a server that sends none has not.
+#[must_use]
+pub fn what_waits(process: u32) -> String {
+    let mut text = String::new();
+    describe(process, &mut text);
+    describe(std::process::id(), &mut text);
+    text
+}
+
+fn describe(process: u32, text: &mut String) {
+    let proc = Path::new("/proc").join(process.to_string());
+    let read = |path: &Path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+    let entries = |name: &str| fs::read_dir(proc.join(name)).into_iter().flatten().flatten();
+    for thread in entries("task") {
+        let at = thread.path();
+        let (name, place) = (read(&at.join("comm")), read(&at.join("wchan")));
+        text.push_str(&format!("\nprocess {process}: {name} waits in {place}"));
+        // This process is described by itself.
+        let children = read(&at.join("children"));
+        if process != std::process::id() {
+            children
+                .split_whitespace()
+                .filter_map(|child| child.parse().ok())
+                .for_each(|child| describe(child, text));
+        }
+    }
+    for file in entries("fdinfo") {
+        let info = read(&file.path());
+        let count = info.lines().find_map(|line| line.strip_prefix("eventfd-count:"));
+        if let Some(count) = count.map(str::trim).filter(|count| *count != "0") {
+            let number = file.file_name();
+            text.push_str(&format!(
+                "\nprocess {process}: descriptor {} has {count} unread events",
+                number.display()
+            ));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::process::{Command, Stdio};
@@ -248,6 +289,20 @@ mod tests {
             looks
         });
         assert_eq!(end.unwrap().map(|status| status.success()), Ok(true));
+    }
+
+    #[test]
+    fn threads_and_unread_events_are_described() {
+        use rustix::event::{EventfdFlags, eventfd};
+        let unread = eventfd(3, EventfdFlags::CLOEXEC).unwrap();
+        let child = shell("sleep 36000");
+        let text = what_waits(child.0.id());
+        let number = rustix::fd::AsRawFd::as_raw_fd(&unread);
+        let wanted = [
+            format!("process {}: ", child.0.id()),
+            format!("process {}: descriptor {number} has 3 unread events", std::process::id()),
+        ];
+        assert!(wanted.iter().all(|wanted| text.contains(wanted)), "{text}");
     }
 
     #[test]

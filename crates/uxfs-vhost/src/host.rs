@@ -148,7 +148,7 @@ where
         while !self.is_stopped() {
             let wanted = PollFlags::IN;
             let mut ready = [
-                PollFd::from_borrowed_fd(self.socket.listener.as_fd(), wanted),
+                PollFd::from_borrowed_fd(self.socket.listener().as_fd(), wanted),
                 PollFd::from_borrowed_fd(self.shared.waits.as_fd(), wanted),
             ];
             match poll(&mut ready, None) {
@@ -180,7 +180,7 @@ where
 
     fn run_device(&self, device: &Arc<D>, memory: Memory, stop: &Stop) -> io::Result<()> {
         let other = |error: DaemonError| io::Error::other(error.to_string());
-        let mut listener = Listener::from(self.socket.listener.try_clone()?);
+        let mut listener = Listener::from(self.socket.listener().try_clone()?);
         let mut daemon =
             VhostUserDaemon::new(self.name.clone(), Arc::clone(device), memory).map_err(other)?;
         daemon.start(&mut listener).map_err(other)?;

@@ -1,4 +1,9 @@
-//! `uxfs disk`: builds, lists and resizes whole disk images.
+//! `uxfs disk`: builds, lists and resizes whole disk images, and serves modelled disks.
+
+#[cfg(target_os = "linux")]
+mod power;
+#[cfg(target_os = "linux")]
+mod serve;
 
 use std::path::{Path, PathBuf};
 
@@ -17,15 +22,18 @@ use crate::progress::Bar;
 use crate::session::{Failure, Result, Session};
 use crate::{address, interrupt, json, number, time};
 
-/// Build, list and resize whole disk images
+/// Build, list and resize whole disk images; serve modelled disks
 ///
 /// A disk has a partition table (GPT) and any of: an EFI system partition, XFS volumes filled from
 /// directories, archives or container images, dm-verity hash trees, and the content of files.
+///
+/// A modelled disk takes as long as a real one of its kind, and loses what a real one loses when its power is cut.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs disk build disk.toml -o disk.qcow2\n  \
     uxfs disk info disk.qcow2\n  \
-    uxfs disk resize disk.img 20G")]
+    uxfs disk resize disk.img 20G\n  \
+    uxfs disk serve hdd-7200 --image disk.img --nbd /run/disk.sock")]
 pub(crate) struct Options {
     #[command(subcommand)]
     verb: Verb,
@@ -36,6 +44,10 @@ enum Verb {
     Build(Build),
     Info(Info),
     Resize(Resize),
+    #[cfg(target_os = "linux")]
+    Serve(Box<serve::Serve>),
+    #[cfg(target_os = "linux")]
+    Power(power::Power),
 }
 
 /// Build a disk image as a TOML file describes it
@@ -129,6 +141,10 @@ impl Options {
             Verb::Build(_) => "disk build",
             Verb::Info(_) => "disk info",
             Verb::Resize(_) => "disk resize",
+            #[cfg(target_os = "linux")]
+            Verb::Serve(_) => "disk serve",
+            #[cfg(target_os = "linux")]
+            Verb::Power(_) => "disk power",
         }
     }
 
@@ -137,6 +153,10 @@ impl Options {
             Verb::Build(options) => options.json,
             Verb::Info(options) => options.json,
             Verb::Resize(options) => options.json,
+            #[cfg(target_os = "linux")]
+            Verb::Serve(_) => false,
+            #[cfg(target_os = "linux")]
+            Verb::Power(options) => options.json,
         }
     }
 }
@@ -146,6 +166,10 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
         Verb::Build(options) => run_build(options, session),
         Verb::Info(options) => run_info(options, session),
         Verb::Resize(options) => run_resize(options, session),
+        #[cfg(target_os = "linux")]
+        Verb::Serve(options) => serve::run(options, session),
+        #[cfg(target_os = "linux")]
+        Verb::Power(options) => power::run(options, session),
     }
 }
 

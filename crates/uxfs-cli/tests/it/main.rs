@@ -26,6 +26,7 @@ mod kills;
 mod labels;
 mod leftovers;
 mod listings;
+mod models;
 mod mount_ends;
 mod mounts;
 mod names;

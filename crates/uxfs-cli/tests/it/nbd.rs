@@ -24,7 +24,7 @@ impl Process {
     }
 
     /// Sends SIGTERM and returns the exit code.
-    fn terminate(mut self) -> Option<i32> {
+    pub(crate) fn terminate(mut self) -> Option<i32> {
         let sent = Command::new("kill").arg(self.0.id().to_string()).status();
         assert!(sent.expect("kill starts").success());
         self.0.wait().expect("it ends").code()

@@ -5,27 +5,10 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use uxfs::disk::BlockDev;
-use uxfs_models::Request;
+use uxfs_models::{DeviceFault, Request};
 
 use super::store::StoreDev;
 use super::{Content, Sim, Store};
-
-/// A defect of a disk or of a layer above it, for tests of the checks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DeviceFault {
-    /// A flush is acknowledged but never reaches the disk.
-    FlushDropped,
-    /// A forced write (FUA) is treated as a plain write.
-    FuaDropped,
-    /// Every third flush is acknowledged but never reaches the disk.
-    SomeFlushesDropped,
-    /// Every fiftieth write is acknowledged but never reaches the disk.
-    WriteLost,
-    /// Every write of more than 4 KiB loses its last sector.
-    WriteTorn,
-    /// Every fiftieth write goes one page too far.
-    WriteMisplaced,
-}
 
 pub struct SimDev {
     sim: Arc<Sim>,

@@ -33,10 +33,11 @@ use uxfs_journal::Time;
 use uxfs_models::{Disk, Done, Request, Tag};
 use uxfs_sync::{Body, Join, Scheduler, WaitKey};
 
-pub use dev::{DeviceFault, SimDev};
+pub use dev::SimDev;
 pub use store::{Content, Store, StoreDev};
 pub(crate) use store::{PAGE, Page};
 pub use trace::{Event, Kind, Trace};
+pub use uxfs_models::DeviceFault;
 
 /// The date of every run: volumes are made at it, and it does not advance with virtual time.
 pub(crate) const DATE: Timestamp = Timestamp { sec: 1_274_661_039, nsec: 0 };

@@ -140,6 +140,7 @@ pub struct Vm {
     pub(super) script: String,
     /// Sockets of servers of virtiofs.
     pub(super) shares: Vec<PathBuf>,
+    pub(super) disks: Vec<PathBuf>,
     /// The engine, if the machine has a wish.
     pub(super) wanted: Option<Engine>,
     pub(super) hang_limits: HangLimits,
@@ -159,6 +160,7 @@ impl Vm {
             files: Vec::new(),
             script: String::new(),
             shares: Vec::new(),
+            disks: Vec::new(),
             wanted: None,
             hang_limits: HANG_LIMITS,
             memory_mib: 768,
@@ -188,6 +190,14 @@ impl Vm {
     #[must_use]
     pub fn share(mut self, socket: &Path) -> Self {
         self.shares.push(socket.to_path_buf());
+        self
+    }
+
+    /// Adds a disk that a server of vhost-user serves on a socket, `/dev/vda` in the machine. Needs
+    /// [`Kernel::Current`] in User Mode Linux.
+    #[must_use]
+    pub fn disk(mut self, socket: &Path) -> Self {
+        self.disks.push(socket.to_path_buf());
         self
     }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::initramfs;
 use super::machine::{Drive, Engine, Kernel, Vm};
+use crate::hang::what_waits;
 use crate::{HangLimits, program};
 
 /// Options for the kernel, beside those of all engines; most save time under emulation.
@@ -50,7 +51,7 @@ pub(super) fn wait(vm: &Vm, dir: &Path, accel: &str) -> io::Result<Option<String
             let words = fs::read_to_string(dir.join("qemu"))?;
             Ok((!status.success()).then(|| format!("qemu: {status}: {words}")))
         }
-        Err(hang) => Ok(Some(format!("{hang}: stopped"))),
+        Err(hang) => Ok(Some(format!("{hang}: stopped{}", what_waits(running.0.id())))),
     }
 }
 
@@ -83,7 +84,7 @@ fn command(vm: &Vm, dir: &Path, accel: &str) -> Command {
             number % 8
         ));
     }
-    if !vm.shares.is_empty() {
+    if !vm.shares.is_empty() || !vm.disks.is_empty() {
         // The server maps the machine's memory.
         let memory = format!("memory-backend-memfd,id=memory,share=on,size={}M", vm.memory_mib);
         command.args(["-object", &memory, "-numa", "node,memdev=memory"]);
@@ -91,6 +92,11 @@ fn command(vm: &Vm, dir: &Path, accel: &str) -> Command {
     for (number, share) in vm.shares.iter().enumerate() {
         let socket = with_path(&format!("socket,id=s{number},path="), share);
         let device = format!("vhost-user-fs-pci,chardev=s{number},tag=uxfs");
+        command.arg("-chardev").arg(socket).args(["-device", &device]);
+    }
+    for (number, disk) in vm.disks.iter().enumerate() {
+        let socket = with_path(&format!("socket,id=v{number},path="), disk);
+        let device = format!("vhost-user-blk-pci,chardev=v{number}");
         command.arg("-chardev").arg(socket).args(["-device", &device]);
     }
     command

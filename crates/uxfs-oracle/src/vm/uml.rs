@@ -18,6 +18,7 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::initramfs;
 use super::machine::{Engine, Vm};
+use crate::hang::what_waits;
 
 /// Options for the kernel, beside those of all engines.
 const OPTIONS: [&str; 3] = ["noreboot", "con=null", "con0=null,fd:1"];
@@ -61,7 +62,7 @@ pub(super) fn wait(vm: &Vm, dir: &Path) -> io::Result<Option<String>> {
             Ok(None)
         }
         Ok(status) => Ok(Some(format!("the kernel's process: {status}"))),
-        Err(hang) => Ok(Some(format!("{hang}: stopped"))),
+        Err(hang) => Ok(Some(format!("{hang}: stopped{}", what_waits(running.0.id())))),
     }
 }
 
@@ -92,11 +93,13 @@ fn command(vm: &Vm, dir: &Path) -> io::Result<Command> {
         // c: the image may be open in the test, which holds a lock.
         command.arg(format!("{}c={file}", device(number)));
     }
-    for (number, share) in vm.shares.iter().enumerate() {
-        let link = dir.join(format!("share{number}"));
-        symlink(std::path::absolute(share)?, &link)?;
-        // The number of a file system among virtio's devices.
-        command.arg(format!("virtio_uml.device={}:26", at(&format!("share{number}"))));
+    // The numbers of a disk and of a file system among virtio's devices.
+    for (kind, device, sockets) in [("disk", 2, &vm.disks), ("share", 26, &vm.shares)] {
+        for (number, socket) in sockets.iter().enumerate() {
+            let name = format!("{kind}{number}");
+            symlink(std::path::absolute(socket)?, dir.join(&name))?;
+            command.arg(format!("virtio_uml.device={}:{device}", at(&name)));
+        }
     }
     Ok(command)
 }

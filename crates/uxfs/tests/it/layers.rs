@@ -94,8 +94,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "uxfs-lab",
             "uxfs-metadump",
             "uxfs-remote",
+            "uxfs-models",
             "uxfs-nbd",
             "uxfs-repair",
+            "uxfs-vhost-blk",
         ],
     ),
     // Only tools use it outside of tests.
