@@ -101,6 +101,14 @@ fn add(volume: &Volume, ag: AgNo, chunks: &mut Found, chunk: InodeChunk) -> bool
     if !volume.geo.has_sparse() {
         (chunk.holemask, chunk.count) = (0, 0);
     }
+    let unit = part_of(volume);
+    for part in (0..CHUNK_INODES).step_by(unit as usize) {
+        let holes = holes_of(part, unit);
+        // A unit of which a part is a hole is there, if its inodes say so.
+        if chunk.holemask & holes != holes {
+            chunk.holemask &= !holes;
+        }
+    }
     chunk.count = chunk.present().count_ones() as u8;
     if !is_possible(volume, ag, &chunk) {
         return false;

@@ -5,6 +5,8 @@
 //! 2. A block of an extent tree is used if its magic number, owner, address and level are right. Its
 //!    neighbours on the same level lead to leaves that a damaged node above has lost.
 
+use std::collections::BTreeMap;
+
 use rustc_hash::FxHashSet;
 use uxfs_format::btree::{self, BmapNode, LONG, MAX_LEVELS, TreeKind};
 use uxfs_format::inode::{Fork, ForkFormat, InodeCore};
@@ -166,6 +168,8 @@ struct Walk<'w> {
     seen: FxHashSet<FsBlock>,
     /// Neighbours that leaves name, with or without a node above.
     beside: Vec<FsBlock>,
+    /// By level, the last block on the way from left to right, and its right neighbour.
+    rightmost: BTreeMap<usize, (FsBlock, Option<FsBlock>)>,
     /// Is a part of the tree missing?
     torn: bool,
     map: &'w mut ForkMap,
@@ -179,6 +183,7 @@ impl<'w> Walk<'w> {
             ino,
             seen: FxHashSet::default(),
             beside: Vec::new(),
+            rightmost: BTreeMap::new(),
             torn: false,
             map,
             found,
@@ -197,6 +202,9 @@ impl<'w> Walk<'w> {
             self.visit(child, Some(level.saturating_sub(1)))?;
         }
         if !self.torn {
+            if self.rightmost.values().any(|(_, right)| right.is_some()) {
+                self.misplaced();
+            }
             return Ok(());
         }
         while let Some(leaf) = self.beside.pop() {
@@ -209,6 +217,23 @@ impl<'w> Walk<'w> {
     fn tear(&mut self, problem: String) {
         self.torn = true;
         self.map.wrong.push(problem);
+    }
+
+    fn misplaced(&mut self) {
+        self.map.wrong.push("blocks of the extent tree name wrong neighbours".into());
+    }
+
+    /// Compares a block's neighbours with the blocks that the nodes above name beside it.
+    fn neighbours(&mut self, fsb: FsBlock, level: usize, bytes: &[u8]) {
+        let beside = |left| btree::sibling(&bytes[LONG.sibling(left)]).map(FsBlock);
+        let before = self.rightmost.insert(level, (fsb, beside(false)));
+        let fits = match before {
+            Some((left, right)) => beside(true) == Some(left) && right == Some(fsb),
+            None => beside(true).is_none(),
+        };
+        if !fits && !self.torn {
+            self.misplaced();
+        }
     }
 
     fn visit(&mut self, fsb: FsBlock, level: Option<usize>) -> Result<()> {
@@ -238,7 +263,13 @@ impl<'w> Walk<'w> {
             self.tear(format!("the extent tree's block {fsb} has level {seen}"));
             return Ok(());
         }
+        if kind.layout().is_some_and(|layout| self.volume.is_ahead(layout.lsn(&bytes))) {
+            self.map
+                .wrong
+                .push(format!("the LSN of the extent tree's block {fsb} is ahead of the log"));
+        }
         self.map.tree.push(fsb);
+        self.neighbours(fsb, seen, &bytes);
         let count = usize::from(btree::NUMRECS.get(&bytes));
         if seen == 0 {
             let records = bytes[LONG.len..].chunks_exact(16).take(count);

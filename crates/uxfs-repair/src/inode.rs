@@ -16,8 +16,8 @@ use uxfs_format::inode::{
     S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK,
 };
 use uxfs_format::symlink::{self, MAX_TARGET};
-use uxfs_format::verify::BufKind;
-use uxfs_format::{AgIno, Extent, Ino, Lsn, crc};
+use uxfs_format::verify::{self, BufKind, Owner};
+use uxfs_format::{AgIno, Extent, FsBlock, Ino, Lsn, crc};
 
 use crate::burst;
 use crate::error::Result;
@@ -69,6 +69,8 @@ pub(crate) struct Mended {
     pub(crate) doubtful: bool,
     /// Must a fork be written anew?
     pub(crate) rewrite: [bool; 2],
+    /// Blocks of a link's target whose headers were put right, with their places.
+    pub(crate) targets: Vec<(FsBlock, Vec<u8>)>,
 }
 
 /// What an inode turned out to be.
@@ -93,12 +95,14 @@ struct Mender<'v> {
     wrong: Vec<String>,
     lost: Vec<String>,
     doubtful: bool,
+    targets: Vec<(FsBlock, Vec<u8>)>,
 }
 
 /// Mends an inode.
 pub(crate) fn mend(volume: &Volume, ino: Ino, raw: &[u8]) -> Result<State> {
-    let (wrong, lost) = (Vec::new(), Vec::new());
-    let mut mender = Mender { volume, ino, raw: raw.to_vec(), wrong, lost, doubtful: false };
+    let (wrong, lost, targets) = (Vec::new(), Vec::new(), Vec::new());
+    let mut mender =
+        Mender { volume, ino, raw: raw.to_vec(), wrong, lost, doubtful: false, targets };
     if !mender.identity() {
         return Ok(State::Lost("nothing says that this is an inode".into()));
     }
@@ -520,13 +524,15 @@ impl Mender<'_> {
             }
             Err(problem) => return Ok(State::Lost(problem)),
         };
-        let Self { raw, wrong, lost, doubtful, .. } = self;
-        Ok(State::Used(Box::new(Mended { raw, core, maps, wrong, lost, doubtful, rewrite })))
+        let Self { raw, wrong, lost, doubtful, targets, .. } = self;
+        let mended = Mended { raw, core, maps, wrong, lost, doubtful, rewrite, targets };
+        Ok(State::Used(Box::new(mended)))
     }
 
     /// The core, with counts that pass its check although they are not settled yet.
     fn lenient(&self) -> core::result::Result<InodeCore, String> {
-        let mut copy = Self { raw: self.raw.clone(), wrong: Vec::new(), lost: Vec::new(), ..*self };
+        let (wrong, lost, targets) = (Vec::new(), Vec::new(), Vec::new());
+        let mut copy = Self { raw: self.raw.clone(), wrong, lost, targets, ..*self };
         NBLOCKS.set(&mut copy.raw, u64::MAX);
         for (fork, format) in [(Fork::Data, FORMAT), (Fork::Attr, AFORMAT)] {
             let room = (copy.range(fork).len() / 16) as u64;
@@ -614,16 +620,9 @@ impl Mender<'_> {
             target.extend_from_slice(&self.raw[fork][..size as usize]);
         }
         for extent in &data.extents {
-            let bytes = self.volume.blocks(extent.start, extent.len.min(16))?;
-            let header = symlink::SymlinkHeader::view(&bytes);
-            let len = header.bytes.get() as usize;
-            let part = bytes.get(symlink::HEADER_LEN..symlink::HEADER_LEN.saturating_add(len));
-            let own = BufKind::identify(&bytes, &[BufKind::Symlink]).is_some()
-                && header.owner.get() == self.ino.0
-                && header.offset.get() as usize == target.len()
-                && crc::matches(&bytes, symlink::CRC_OFFSET);
-            match part.filter(|_| own) {
-                Some(part) => target.extend_from_slice(part),
+            let part = size as usize - target.len().min(size as usize);
+            match self.target_block(extent, target.len(), part)? {
+                Some(part) => target.extend(part),
                 None => return Ok(Some("the block of a link's target is damaged".into())),
             }
         }
@@ -631,6 +630,56 @@ impl Mender<'_> {
             return Ok(Some("a link's target is damaged".into()));
         }
         Ok(None)
+    }
+}
+
+impl Mender<'_> {
+    /// The part of a link's target in an extent, behind `before` bytes, of which `left` are missing. Puts the
+    /// header right if all else is sound.
+    fn target_block(
+        &mut self,
+        extent: &Extent,
+        before: usize,
+        left: usize,
+    ) -> Result<Option<Vec<u8>>> {
+        let geo = &self.volume.geo;
+        let daddr = geo.fsb_daddr(extent.start);
+        let mut bytes = self.volume.blocks(extent.start, extent.len.min(16))?;
+        let kind = BufKind::Symlink;
+        let room = bytes.len() - symlink::HEADER_LEN;
+        let is_sound = |bytes: &[u8]| {
+            verify::check(bytes, kind, daddr, geo)
+                .and_then(|()| verify::check_owner(bytes, kind, daddr, Owner::Inode(self.ino)))
+                .is_ok()
+        };
+        let checksum = crc::matches(&bytes, symlink::CRC_OFFSET);
+        if !checksum && !burst::undo(&mut bytes, symlink::CRC_OFFSET) && !is_sound(&bytes) {
+            return Ok(None);
+        }
+        // Each block holds as much of the target as there is room for.
+        let len = left.min(room);
+        let ahead = self.volume.is_ahead(Lsn(symlink::SymlinkHeader::view(&bytes).lsn.get()));
+        let header = symlink::SymlinkHeader::view_mut(&mut bytes);
+        if header.offset.get() as usize != before || header.bytes.get() as usize != len {
+            return Ok(None);
+        }
+        header.magic.set(symlink::MAGIC);
+        header.owner.set(self.ino.0);
+        header.blkno.set(daddr.0);
+        header.uuid = geo.meta_uuid.0;
+        if ahead {
+            header.lsn.set(0);
+        }
+        crc::stamp(&mut bytes, symlink::CRC_OFFSET);
+        let part = bytes.get(symlink::HEADER_LEN..symlink::HEADER_LEN + len).map(<[u8]>::to_vec);
+        if !is_sound(&bytes) {
+            return Ok(None);
+        }
+        if bytes != self.volume.blocks(extent.start, extent.len.min(16))? {
+            self.bad("the header of a link's target breaks rules");
+            self.targets.push((extent.start, bytes));
+        }
+        Ok(part)
     }
 }
 

@@ -308,7 +308,7 @@ fn keep(
         }
     }
     crc::stamp(&mut mended.raw, CRC_OFFSET);
-    if mended.raw != before {
+    if mended.raw != before || !mended.targets.is_empty() {
         let wrong = match mended.wrong.is_empty() {
             true => "fields that break rules".to_owned(),
             false => mended.wrong.join("; "),
@@ -316,6 +316,9 @@ fn keep(
         let step = volume.step("inode", Place::inode(ino), wrong, "the fields are put right");
         mended.lost.iter().for_each(|lost| volume.lose(step, lost.clone()));
         volume.write(step, volume.inode_at(ino), &mended.raw)?;
+        for (fsb, bytes) in &mended.targets {
+            volume.write(step, volume.geo.fsb_daddr(*fsb).bytes(), bytes)?;
+        }
         pass.stale.insert(volume.geo.ino_ag(ino));
     }
     let owner = volume.geo.root_ino != ino && !mended.maps[0].extents.is_empty();

@@ -201,6 +201,16 @@ fn settle(volume: &mut Volume) -> Vec<String> {
         (sb.rbmino, sb.rsumino) = (beside[0].into(), beside[1].into());
         wrong.push("the realtime inodes are not beside the root directory".into());
     }
+    for count in [&mut sb.rextents, &mut sb.frextents] {
+        if sb.rblocks.get() == 0 && count.get() != 0 {
+            count.set(0);
+            wrong.push("realtime extents are counted, and there are none".into());
+        }
+    }
+    if sb.rblocks.get() == 0 && sb.rbmblocks.get() != 0 {
+        sb.rbmblocks.set(0);
+        wrong.push("blocks of a realtime bitmap are counted, and there is none".into());
+    }
     let quota = sb.version_flags().contains(Version::QUOTA);
     if !quota && sb.qflags.get() != 0 {
         sb.qflags.set(0);

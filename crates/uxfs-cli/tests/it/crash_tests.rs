@@ -148,3 +148,25 @@ fn a_kernel_is_tested_without_root_and_without_fuse() {
     assert_eq!(ended.status.code(), Some(2), "{words}");
     assert!(words.contains("user-mode-linux") && words.contains("/bin/false"), "{words}");
 }
+
+#[test]
+fn a_killed_test_takes_its_kernel_with_it() {
+    let fixture = Fixture::new();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
+    command
+        .args(["crash-test", "--fs", "ext4", "--", "sleep", "600"])
+        .current_dir(fixture.path("."));
+    let command =
+        command.env("TMPDIR", fixture.path(".")).stdout(Stdio::null()).stderr(Stdio::null());
+    let mut test = command.spawn().unwrap();
+    let here = fixture.path(".").display().to_string();
+    // The kernel is the leader of a group with all that it starts.
+    let kernels = || fixture.run(&["pgrep", "-f", &format!("uml_dir={here}")]).out;
+    until("a kernel", || !kernels().is_empty());
+    let kernel = kernels().lines().next().map(str::to_owned).unwrap();
+    let group = || fixture.run(&["pgrep", "-g", &kernel]).out;
+    until("its processes", || group().lines().count() > 1);
+    test.kill().unwrap();
+    test.wait().unwrap();
+    until("their end", || group().is_empty());
+}

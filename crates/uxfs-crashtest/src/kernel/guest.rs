@@ -1,6 +1,7 @@
 //! A running machine, with the disk under test and a mailbox.
 //!
-//! 1. The kernel and its processes are one process group, which is killed when the guest is dropped.
+//! 1. The kernel and its processes are one process group, which is killed when the guest is dropped. If this
+//!    process is killed, the kernel dies with it.
 //! 2. An order is answered within its limit of time, or the guest is lost: it stopped, or hangs.
 
 use std::ffi::OsString;
@@ -9,8 +10,9 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
 use std::sync::Arc;
+use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -112,7 +114,7 @@ impl Guest {
             arguments,
             console: File::create(&console)?.into(),
         };
-        let process = Running(Mutex::new(start.command().process_group(0).spawn()?));
+        let process = Running::start(start.command())?;
         Ok(Self { process, mailbox, slot, console, _servers: servers, _dir: dir })
     }
 
@@ -172,15 +174,31 @@ impl Drop for Guest {
 }
 
 /// The kernel's process.
-struct Running(Mutex<Child>);
+struct Running {
+    child: Mutex<Child>,
+    /// Ends the thread that started it. The process is killed when this thread ends, as it is with this process.
+    _starter: Sender<()>,
+}
 
 impl Running {
+    fn start(mut command: Command) -> io::Result<Self> {
+        let (child, started) = channel();
+        let (starter, end) = channel::<()>();
+        std::thread::Builder::new().name("crash-test-kernel".into()).spawn(move || {
+            // Both fail only when the other side has gone.
+            let _ = child.send(command.process_group(0).spawn());
+            let _ = end.recv();
+        })?;
+        let child = started.recv().map_err(io::Error::other)??;
+        Ok(Self { child: Mutex::new(child), _starter: starter })
+    }
+
     fn runs(&self) -> bool {
-        matches!(self.0.lock().try_wait(), Ok(None))
+        matches!(self.child.lock().try_wait(), Ok(None))
     }
 
     fn kill(&self) {
-        let mut child = self.0.lock();
+        let mut child = self.child.lock();
         // Both fail only if everything has ended already.
         let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
         let _ = child.wait();

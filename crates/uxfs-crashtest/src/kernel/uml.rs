@@ -64,7 +64,9 @@ pub(crate) struct Start<'a> {
 
 impl Start<'_> {
     pub(crate) fn command(self) -> Command {
-        let mut command = Command::new(self.kernel);
+        // The kernel dies with the thread that starts it.
+        let mut command = Command::new("setpriv");
+        command.args(["--pdeathsig", "KILL", "--"]).arg(self.kernel);
         // It looks for a directory in memory by itself.
         command.env_remove("TMPDIR").env_remove("TMP").env_remove("TEMP");
         command.arg(MEMORY).args(OPTIONS).arg(option("uml_dir=", self.dir, "/"));
