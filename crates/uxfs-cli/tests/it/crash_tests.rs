@@ -149,6 +149,7 @@ fn a_kernel_is_tested_without_root_and_without_fuse() {
     assert!(words.contains("user-mode-linux") && words.contains("/bin/false"), "{words}");
 }
 
+#[cfg(target_arch = "x86_64")]
 #[test]
 fn a_killed_test_takes_its_kernel_with_it() {
     let fixture = Fixture::new();
