@@ -181,7 +181,7 @@ impl Sample {
 /// What the threads of a process, of its children and of this process wait for, and the events that they have
 /// not read: a kernel that misses an interrupt has one, a server that sends none has not.
 #[must_use]
-pub fn what_waits(process: u32) -> String {
+pub(crate) fn what_waits(process: u32) -> String {
     let mut text = String::new();
     describe(process, &mut text);
     describe(std::process::id(), &mut text);
