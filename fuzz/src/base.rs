@@ -176,6 +176,7 @@ fn target_of(kind: Kind) -> &'static str {
             BufKind::DaNode => "da_node",
             BufKind::AttrLeaf => "attr_leaf",
             BufKind::AttrRemote => "attr_remote",
+            BufKind::Dquot(_) => "quota",
         },
     }
 }

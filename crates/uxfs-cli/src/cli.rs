@@ -170,6 +170,7 @@ enum Verb {
     Readlink(OnVolume<cmd::readlink::Options>),
     Du(OnVolume<cmd::du::Options>),
     Df(OnVolume<cmd::df::Options>),
+    Quota(OnVolume<cmd::quota::Options>),
     Truncate(OnVolumeOwnO<cmd::truncate::Options>),
     Fallocate(OnVolumeOwnO<cmd::fallocate::Options>),
     Defrag(OnVolume<cmd::defrag::Options>),
@@ -335,6 +336,7 @@ impl Cli {
             Verb::Readlink(o) => &o.volume,
             Verb::Du(o) => &o.volume,
             Verb::Df(o) => &o.volume,
+            Verb::Quota(o) => &o.volume,
             Verb::Truncate(o) => &o.volume,
             Verb::Fallocate(o) => &o.volume,
             Verb::Defrag(o) => &o.volume,
@@ -405,6 +407,7 @@ impl Cli {
             Verb::Readlink(o) => with("readlink", false, &|s, i| cmd::readlink::run(&o.own, s, i)),
             Verb::Du(o) => with("du", o.own.json, &|s, i| cmd::du::run(&o.own, s, i)),
             Verb::Df(o) => with("df", o.own.json, &|s, i| cmd::df::run(&o.own, s, i)),
+            Verb::Quota(o) => with("quota", o.own.json(), &|s, i| cmd::quota::run(&o.own, s, i)),
             Verb::Fallocate(o) => {
                 with("fallocate", false, &|s, i| cmd::fallocate::run(&o.own, s, i))
             }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use uxfs::disk::{FileDev, OpenMode};
 use uxfs::journal::JournalOptions;
+use uxfs::quota::QuotaFlags;
 use uxfs::volume::{self, Location};
 use uxfs::{Device, Devices, Error, Fs, OpenOptions};
 
@@ -37,6 +38,7 @@ pub(crate) struct Images {
     norecovery: bool,
     journal: JournalOptions,
     location: Location,
+    quota: Option<QuotaFlags>,
     logdev: Option<PathBuf>,
     rtdev: Option<PathBuf>,
 }
@@ -105,6 +107,19 @@ impl Images {
         self.journal
     }
 
+    /// No images yet, to be opened with the same options; those for writing account and enforce these quotas.
+    pub(crate) fn again(&self, quota: Option<QuotaFlags>) -> Self {
+        Self {
+            norecovery: self.norecovery,
+            location: self.location.clone(),
+            journal: self.journal,
+            quota,
+            logdev: self.logdev.clone(),
+            rtdev: self.rtdev.clone(),
+            open: RefCell::default(),
+        }
+    }
+
     /// Sets the external log device and the realtime device.
     pub(crate) fn with_devices(self, logdev: Option<&Path>, rtdev: Option<&Path>) -> Self {
         Self { logdev: logdev.map(Path::to_owned), rtdev: rtdev.map(Path::to_owned), ..self }
@@ -128,6 +143,7 @@ impl Images {
         options.read_only = !write;
         options.norecovery = self.norecovery && !write;
         options.journal = self.journal;
+        options.quota = self.quota;
         let mut devices = Devices::new(dev);
         devices.log = optional_device(self.logdev.as_deref())?;
         devices.realtime = optional_device(self.rtdev.as_deref())?;

@@ -6,6 +6,7 @@
 use std::io;
 
 use uxfs::Error;
+use uxfs::quota::QuotaType;
 
 /// The host's error for too many symbolic links.
 #[cfg(unix)]
@@ -88,6 +89,8 @@ impl Kind {
             Error::DirtyLog(_) => Self::DirtyLog,
             Error::ReadOnly => Self::ReadOnly,
             Error::NoSpace => Self::NoSpace,
+            Error::QuotaExceeded(QuotaType::Project) => Self::NoSpace,
+            Error::QuotaExceeded(_) => Self::Quota,
             Error::NotFound => Self::NotFound,
             Error::Exists => Self::Exists,
             Error::NotDir => Self::NotDirectory,
@@ -196,6 +199,8 @@ mod tests {
             (Error::Loop, Errno::LOOP),
             (Error::NoSpace, Errno::NOSPC),
             (Error::ReadOnly, Errno::ROFS),
+            (Error::QuotaExceeded(QuotaType::User), Errno::DQUOT),
+            (Error::QuotaExceeded(QuotaType::Project), Errno::NOSPC),
             (Error::FileTooBig, Errno::FBIG),
             (Error::NotPermitted, Errno::PERM),
             (Error::OtherProject, Errno::XDEV),

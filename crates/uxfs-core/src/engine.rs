@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU64;
 use uxfs_sync::{Mutex, RwLockReadGuard};
 
 use crate::cause::Cause;
+use crate::dquot::Quota;
 use crate::enospc_causes::EnospcCauses;
 use crate::error::{Error, Result};
 use crate::journal::reserve::Reserve;
@@ -64,6 +65,13 @@ impl Engine {
     /// Sets the options of the open volume.
     pub(crate) fn set_options(&mut self, options: OpenOptions) {
         self.mount.options = options;
+    }
+
+    /// Accounts quotas from now on.
+    pub(crate) fn set_quota(&mut self, quota: Quota) {
+        let kinds = quota.kinds().count() as u64;
+        self.reserve = self.reserve.take().map(|reserve| reserve.with_quota(kinds));
+        self.mount.quota = Some(quota);
     }
 
     /// Stops logging changes. The log is clean.

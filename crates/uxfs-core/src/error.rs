@@ -2,6 +2,7 @@
 
 use std::io;
 
+use uxfs_format::dquot::QuotaType;
 use uxfs_format::{Check, Corrupt, Daddr, Place};
 
 use crate::unwritten::Unwritten;
@@ -41,6 +42,9 @@ pub enum Error {
     /// No free block or inode is left.
     #[error("no space left on the volume")]
     NoSpace,
+    /// A user, a group or a project has used up its quota.
+    #[error("the quota of the {} is used up", .0.name())]
+    QuotaExceeded(QuotaType),
     /// No file has this name.
     #[error("no such file or directory")]
     NotFound,
@@ -132,7 +136,9 @@ impl Error {
             Self::DirtyLog(_) | Self::Shutdown(_) => 5,
             Self::Unwritten { source, .. } => source.errno(),
             Self::ReadOnly => 30,
-            Self::NoSpace => 28,
+            // A full project is a full volume to its users, as in XFS.
+            Self::NoSpace | Self::QuotaExceeded(QuotaType::Project) => 28,
+            Self::QuotaExceeded(_) => 122,
             Self::NotFound => 2,
             Self::Exists => 17,
             Self::NotDir => 20,
@@ -158,7 +164,8 @@ impl Error {
             Self::Unsupported(_) => Kind::Unsupported,
             Self::NotXfs(_) | Self::Invalid(_) => Kind::InvalidInput,
             Self::ReadOnly => Kind::ReadOnlyFilesystem,
-            Self::NoSpace => Kind::StorageFull,
+            Self::NoSpace | Self::QuotaExceeded(QuotaType::Project) => Kind::StorageFull,
+            Self::QuotaExceeded(_) => Kind::QuotaExceeded,
             Self::NotFound => Kind::NotFound,
             Self::Exists => Kind::AlreadyExists,
             Self::NotDir => Kind::NotADirectory,

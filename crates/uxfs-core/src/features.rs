@@ -78,8 +78,5 @@ pub(crate) fn check(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     if sb.rblocks.get() != 0 {
         return refuse("writing a volume with a realtime section is not supported".into());
     }
-    if flags.contains(Version::QUOTA) && sb.qflags.get() != 0 {
-        return refuse("writing a volume with quota accounting is not supported".into());
-    }
     Ok(())
 }

@@ -23,6 +23,7 @@ use crate::journal::Journal;
 use crate::mount::{Mount, Parts};
 use crate::open_refs::OpenRefs;
 use crate::options::OpenOptions;
+use crate::quota;
 use crate::recovery::Recovery;
 use crate::split_files::SplitFiles;
 
@@ -101,7 +102,7 @@ impl Fs {
         let floor = || Arc::clone(&mount.reserve_floor);
         let split_files = mount.options.defrag.then(SplitFiles::default);
         let delalloc = writeback.map(|options| Delalloc::new(options, floor()));
-        let fs = Self {
+        let mut fs = Self {
             engine: Engine::new(mount, journal, defer::finish),
             delalloc,
             recovery: None,
@@ -113,6 +114,7 @@ impl Fs {
             split_files,
         };
         fs.check_log_for_epochs()?;
+        quota::start(&mut fs.engine)?;
         if let Some(delalloc) = &fs.delalloc {
             fs.fill_pool(delalloc);
         }

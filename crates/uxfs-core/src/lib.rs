@@ -29,6 +29,7 @@ mod delalloc;
 mod device_io;
 mod devices;
 pub mod dir;
+mod dquot;
 mod engine;
 mod enospc;
 mod enospc_causes;
@@ -53,6 +54,7 @@ mod open;
 mod open_refs;
 pub mod ops;
 mod options;
+mod quota;
 mod recovery;
 mod reserve_floor;
 mod rolled_inodes;
@@ -76,6 +78,7 @@ pub use cause::Cause;
 pub use delalloc::{ErrorCursor, SyncKind, WritebackOptions};
 pub use device_io::Cached;
 pub use devices::{Device, Devices};
+pub use dquot::Limits;
 pub use engine::Engine;
 pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
@@ -84,8 +87,8 @@ pub use log_worker::LogWorker;
 pub use mount::Mount;
 pub use ops::{
     Atime, AtomicRange, Content, DefragOptions, DefragPart, Fallocate, Fragmentation, Fsx, Kept,
-    Move, NAME_MAX, NewInode, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode, Xflags,
-    whole_groups,
+    Move, NAME_MAX, NewInode, QuotaState, RenameFlags, SetAttr, Stat, StatFs, Times, XattrMode,
+    Xflags, whole_groups,
 };
 pub use options::{OpenOptions, SyncMode};
 pub use recovery::{Recovery, Replayed, replay_in_memory};

@@ -26,6 +26,7 @@ use crate::bulk_data::BulkData;
 use crate::cause::{Cause, Stop};
 use crate::clock::Numbers;
 use crate::devices::Device;
+use crate::dquot::Quota;
 use crate::error::{Error, Result};
 use crate::freed_inodes::FreedInodes;
 use crate::full::Full;
@@ -82,6 +83,8 @@ pub struct Mount {
     /// Freed blocks that data must not use yet, in ordered mode.
     pub(crate) unsettled: Unsettled,
     pub(crate) numbers: Numbers,
+    /// The quotas that are accounted; `None` if none is.
+    pub(crate) quota: Option<Quota>,
     pub(crate) options: OpenOptions,
     /// Changes are logged, so a write in place that fails because the host is full can be retried.
     pub(crate) logged: bool,
@@ -151,6 +154,7 @@ impl Mount {
             overwrites: if ordered { kept_for_overwrites(&geo) } else { 0 },
             unsettled: Unsettled::default(),
             numbers: Numbers::new(seed),
+            quota: None,
             logged,
             bulk_data: Mutex::default(),
             ags: (0..geo.ag_count).map(|_| AgCell::ranked(Rank::Ag, AgState::default())).collect(),

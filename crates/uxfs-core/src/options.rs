@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use uxfs_format::dquot::QuotaFlags;
 use uxfs_journal::{InvalidOption, JournalOptions, LogMode};
 
 use crate::clock::Clock;
@@ -70,6 +71,9 @@ pub struct OpenOptions {
     /// What fsync waits for. [`SyncMode::Ordered`] needs a journal with delayed logging and flushes, and
     /// implies delayed allocation.
     pub sync: SyncMode,
+    /// The quotas to account and to enforce; `None` for those that the volume's superblock names. Ignored
+    /// where changes are not logged.
+    pub quota: Option<QuotaFlags>,
     /// Remember the files that write-back splits, for [`crate::Fs::defrag_pass`].
     pub defrag: bool,
     /// In ordered mode, write most dirty data before writers are kept out for the rest. Tests turn it.
@@ -92,6 +96,7 @@ impl Default for OpenOptions {
             journal: JournalOptions::default(),
             writeback: None,
             sync: SyncMode::Durable,
+            quota: None,
             defrag: false,
             ahead: true,
         }

@@ -12,11 +12,13 @@
 //! 4. Freed extents, reverse mappings and reference counts are deferred: they change in the order in which
 //!    they were added, after the caller's own changes and before the commit ([`crate::defer`]), in the same
 //!    transaction or in further ones after a [`roll`].
-//! 5. Inside the gate it never waits for an inode; to wait, it gives up everything that it holds.
+//! 5. What it changes in the usage of users, groups and projects changes their dquots as it commits.
+//! 6. Inside the gate it never waits for an inode; to wait, it gives up everything that it holds.
 //!
 //! Called by everything that changes metadata. It commits into the journal's open checkpoint
 //! ([`crate::journal`]), or, without a journal, into the dirty sets of buffers and inodes.
 
+mod account;
 mod label;
 mod locks;
 mod owed;
@@ -44,7 +46,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::{Changed, InodeRef, InodeState};
 use crate::journal::{
-    Cil, Handle, ImmediateWriter, Journal, Op, buf_item, inode_item, superblock_item,
+    Cil, Handle, ImmediateWriter, Journal, Op, buf_item, dquot_item, inode_item, superblock_item,
 };
 use crate::mount::Counters;
 pub(crate) use label::label;
@@ -65,6 +67,8 @@ struct TxInode {
     changed: Changed,
     /// Created in this transaction. A cancel drops it.
     fresh: bool,
+    /// Blocks that it holds of the quotas of its owners.
+    held: u64,
 }
 
 impl TxInode {
@@ -97,6 +101,12 @@ pub struct Tx<'fs> {
     rolling: Rolling,
     reserved: u64,
     counters: Counters,
+    /// Dquots that it changes.
+    dquots: account::Changes,
+    /// What it holds of quotas.
+    holds: account::Holds,
+    /// No limits of quotas bind it.
+    unlimited: bool,
     gone: Vec<(Ino, u32)>,
     made: Vec<(Ino, u32)>,
     /// Freed buffers that were not in memory: address and bytes.
@@ -181,6 +191,9 @@ impl<'fs> Tx<'fs> {
             rolling: Rolling::default(),
             reserved: blocks,
             counters: Counters::default(),
+            dquots: account::Changes::new(),
+            holds: account::Holds::new(),
+            unlimited: false,
             gone: Vec::new(),
             made: Vec::new(),
             freed: SmallVec::new(),
@@ -216,6 +229,7 @@ impl<'fs> Tx<'fs> {
             Err(Error::NoSpace) => Self::begin_for(fs, op, 0),
             other => other,
         }
+        .map(Self::without_limits)
     }
 
     /// The file system.
@@ -259,7 +273,8 @@ impl<'fs> Tx<'fs> {
         guard: ArcRwLockWriteGuard<RawRwLock, InodeState>,
         fresh: bool,
     ) -> InodeSlot {
-        self.inodes.push(TxInode { cell, guard, before: None, changed: Changed::empty(), fresh });
+        let changed = Changed::empty();
+        self.inodes.push(TxInode { cell, guard, before: None, changed, fresh, held: 0 });
         InodeSlot(self.inodes.len() - 1)
     }
 
@@ -281,7 +296,7 @@ impl<'fs> Tx<'fs> {
     /// Adds to the block count of an inode.
     ///
     /// # Errors
-    /// If the inode counts more blocks already than are possible.
+    /// If the inode counts more blocks already than are possible; [`Error::QuotaExceeded`].
     pub(crate) fn count_blocks(&mut self, slot: InodeSlot, blocks: u64) -> Result<()> {
         let Some(total) = self.inode(slot).core.nblocks.checked_add(blocks) else {
             return Err(self
@@ -289,7 +304,7 @@ impl<'fs> Tx<'fs> {
                 .corrupt(Check::Counter, "counts more blocks than are possible"));
         };
         self.core_mut(slot).nblocks = total;
-        Ok(())
+        self.hold_blocks(slot)
     }
 
     /// The bytes of an inode's fork, for change.
@@ -571,6 +586,7 @@ impl<'fs> Tx<'fs> {
     /// If a deferred operation fails. All changes are then undone.
     pub fn commit(mut self) -> Result<()> {
         (self.fs.finish_deferred)(&mut self)?;
+        self.account()?;
         self.commit_items(false);
         self.done = true;
         Ok(())
@@ -583,6 +599,7 @@ impl<'fs> Tx<'fs> {
     /// As [`Tx::commit`].
     pub(crate) fn commit_keeping(mut self, most: u64) -> Result<u64> {
         (self.fs.finish_deferred)(&mut self)?;
+        self.account()?;
         self.commit_items(false);
         self.done = true;
         let kept = self.reserved.min(most);
@@ -595,9 +612,11 @@ impl<'fs> Tx<'fs> {
         for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
             entry.guard.core.changecount = entry.guard.core.changecount.wrapping_add(1);
         }
-        if let Some(journal) = &self.fs.journal {
-            self.log(journal, goes_on);
+        match &self.fs.journal {
+            Some(journal) => self.log(journal, goes_on),
+            None => self.put_dquots(),
         }
+        self.dquots.clear();
         self.undo_chunks.clear();
         self.undo_bytes.clear();
         for entry in self.bufs.drain(..) {
@@ -618,6 +637,7 @@ impl<'fs> Tx<'fs> {
             entry.before = None;
             entry.changed = Changed::empty();
             entry.fresh = false;
+            entry.held = 0;
         }
         for (first, count) in self.gone.drain(..) {
             self.fs.inodes.chunk_gone(&self.fs.geo, first, count);
@@ -633,7 +653,9 @@ impl<'fs> Tx<'fs> {
 
     /// Adds the changed objects to the open checkpoint.
     fn log(&mut self, journal: &Journal, goes_on: bool) {
-        let empty = self.bufs.is_empty() && self.inodes.iter().all(|i| i.changed.is_empty());
+        let empty = self.bufs.is_empty()
+            && self.dquots.is_empty()
+            && self.inodes.iter().all(|i| i.changed.is_empty());
         self.fs.counts.transaction(empty, journal.wsync());
         let mut gathering = journal.cil();
         let cil = &mut *gathering;
@@ -662,6 +684,7 @@ impl<'fs> Tx<'fs> {
             }
             inode_item::add(cil, self.fs, &entry.cell, &mut entry.guard, parts, unlinked);
         }
+        self.log_dquots(cil);
         for (first, count) in &self.gone {
             for (ino, cell) in self.fs.inodes.in_memory(*first, *count) {
                 self.fs.freed_inodes.add(&cell);
@@ -713,6 +736,12 @@ impl<'fs> Tx<'fs> {
         };
         for entry in self.inodes.iter().filter(lives) {
             writer.object(|records| inode_item::write(self.fs, &entry.guard, records));
+        }
+        for (dquot, _) in &self.dquots {
+            writer.object(|records| {
+                dquot_item::write(self.fs, dquot, records);
+                Ok(())
+            });
         }
         superblock_item::end(writer, self.fs);
     }
@@ -779,6 +808,7 @@ impl Drop for Tx<'_> {
         if let Some(journal) = &self.fs.journal {
             journal.release(core::mem::take(&mut self.granted));
         }
+        self.release_holds();
         for (ag, blocks) in self.kept.drain(..) {
             self.fs.keep(ag, blocks, true);
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use uxfs::clock::Clock;
 use uxfs::journal::{JournalOptions, LogMode, RollPolicy};
+use uxfs::quota::QuotaFlags;
 use uxfs::{Fs, NewInode, OpenOptions, SyncMode, WritebackOptions};
 use uxfs_check::{CheckOptions, Severity};
 use uxfs_disk::BlockDev;
@@ -68,6 +69,9 @@ fn options(volume: &str, rng: &mut Rng, mode: DataMode) -> OpenOptions {
         options.ahead = rng.once_in(2);
     }
     options.journal = journal;
+    if volumes::accounts_quotas(volume) {
+        options.quota = Some(QuotaFlags::all() - QuotaFlags::CHKD);
+    }
     if mode != DataMode::AtOnce {
         let mut limits = WritebackOptions::default();
         limits.dirty_bytes = [64 << 10, 256 << 10, 4 << 20][rng.below(3) as usize];

@@ -61,6 +61,11 @@ pub(crate) fn make(line: &str) -> Result<MemDev, String> {
     Ok(disk)
 }
 
+/// Does the workload account quotas on the volume? Then it begins with the first count.
+pub(crate) fn accounts_quotas(line: &str) -> bool {
+    line.contains("nrext64=1")
+}
+
 /// The unit of atomic writes: the volume's sector.
 pub(crate) fn sector(line: &str) -> usize {
     if line.contains("-s size=4096") { 4096 } else { 512 }

@@ -2,6 +2,7 @@
 
 use crate::btree::TreeKind;
 use crate::bytes::{Field, be16, be32};
+use crate::dquot::{self, QuotaType};
 use crate::types::{AgNo, Daddr, Ino, Lsn, Uuid};
 use crate::{agf, agfl, agi, inode, superblock, symlink};
 
@@ -30,6 +31,8 @@ pub enum BufKind {
     DaNode,
     AttrLeaf,
     AttrRemote,
+    /// A block of quota records.
+    Dquot(QuotaType),
 }
 
 /// Offsets of the fields that all kinds have in common.
@@ -113,11 +116,12 @@ impl BufKind {
             Self::DaNode => "da node block",
             Self::AttrLeaf => "attribute leaf block",
             Self::AttrRemote => "remote attribute block",
+            Self::Dquot(_) => "dquot block",
         }
     }
 
-    /// Offsets of checksum, address, owner and the other common fields. `None` for inode clusters,
-    /// because each inode in the cluster has its own.
+    /// Offsets of checksum, address, owner and the other common fields. `None` for inode clusters
+    /// and blocks of quota records, because each inode or record in them has its own.
     pub const fn layout(self) -> Option<Layout> {
         let da =
             Layout { crc: 12, blkno: Some(16), lsn: 24, uuid: 32, owner: OwnerField::Inode(48) };
@@ -162,7 +166,7 @@ impl BufKind {
                 };
                 Layout { crc: h.crc, blkno: Some(h.blkno), lsn: h.lsn, uuid: h.uuid, owner }
             }
-            Self::InodeCluster => return None,
+            Self::InodeCluster | Self::Dquot(_) => return None,
             Self::Symlink | Self::AttrRemote => remote,
             Self::DirBlock | Self::DirData | Self::DirFree => dir,
             Self::DirLeaf1 | Self::DirLeafN | Self::DaNode | Self::AttrLeaf => da,
@@ -186,6 +190,7 @@ impl BufKind {
             Self::DaNode => be16(b, 8) == 0x3ebe,
             Self::AttrLeaf => be16(b, 8) == 0x3bee,
             Self::AttrRemote => be32(b, 0) == 0x5841_524d,
+            Self::Dquot(kind) => dquot::has_magic(b, kind),
         }
     }
 

@@ -28,6 +28,7 @@ pub mod copies;
 pub mod crc;
 pub mod da;
 pub mod dir;
+pub mod dquot;
 mod error;
 pub mod extent;
 pub mod features;

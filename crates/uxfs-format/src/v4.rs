@@ -58,6 +58,7 @@ fn has_magic(block: &[u8], kind: BufKind) -> bool {
         BufKind::DaNode => middle == DA_NODE_MAGIC,
         BufKind::AttrLeaf => middle == ATTR_LEAF_MAGIC,
         BufKind::InodeCluster => be16(block, 0) == crate::inode::MAGIC,
+        BufKind::Dquot(kind) => crate::dquot::has_magic(block, kind),
         // Needed only for writing.
         _ => false,
     }

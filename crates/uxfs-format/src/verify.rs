@@ -14,7 +14,7 @@ use crate::error::{Corrupt, Place};
 use crate::features::RoCompat;
 use crate::geometry::Geometry;
 use crate::types::{AgBlock, AgNo, Daddr, FsBlock, Ino};
-use crate::{agfl, agi, attr, crc, da, dir};
+use crate::{agfl, agi, attr, crc, da, dir, dquot};
 
 /// The expected owner of a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +90,7 @@ pub fn check(buffer: &[u8], kind: BufKind, daddr: Daddr, geo: &Geometry) -> Resu
         BufKind::DirLeaf1 => dir::leaf::check_leaf1(buffer),
         BufKind::DirLeafN => dir::leaf::check_leafn(buffer),
         BufKind::DirFree => dir::free::check(buffer),
+        BufKind::Dquot(kind) => dquot::check_block(buffer, kind, geo),
         _ => Ok(()),
     };
     rules.map_err(|problem| problem.of(kind.name(), Place::Device(daddr)))
@@ -97,13 +98,18 @@ pub fn check(buffer: &[u8], kind: BufKind, daddr: Daddr, geo: &Geometry) -> Resu
 
 /// Does the stored checksum of a buffer match? Inode clusters have none of their own.
 pub fn checksum_matches(buffer: &[u8], kind: BufKind) -> bool {
-    kind.layout().is_none_or(|layout| crc::matches(buffer, layout.crc))
+    match kind {
+        BufKind::Dquot(_) => dquot::checksums_match(buffer),
+        _ => kind.layout().is_none_or(|layout| crc::matches(buffer, layout.crc)),
+    }
 }
 
 /// Stores the checksum of a buffer; inode clusters have none of their own.
 pub fn stamp_checksum(buffer: &mut [u8], kind: BufKind) {
-    if let Some(layout) = kind.layout() {
-        crc::stamp(buffer, layout.crc);
+    match kind.layout() {
+        Some(layout) => crc::stamp(buffer, layout.crc),
+        None if matches!(kind, BufKind::Dquot(_)) => dquot::stamp_checksums(buffer),
+        None => {}
     }
 }
 

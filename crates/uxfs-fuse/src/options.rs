@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use uxfs::journal::JournalOptions;
+use uxfs::quota::{QuotaFlags, QuotaType};
 use uxfs::{Atime, OpenOptions, SyncMode, WritebackOptions};
 
 /// Options for mount(8) and fstab, ignored here.
@@ -40,7 +41,7 @@ const SHIP_LAG_MAX: u64 = 86_400;
 const COMMIT_MAX: u64 = 300;
 
 /// XFS options that are refused, and why.
-const REFUSED: [(&str, &str); 17] = [
+const REFUSED: [(&str, &str); 11] = [
     ("sunit", "data is not aligned to stripes here"),
     ("swidth", "data is not aligned to stripes here"),
     ("swalloc", "data is not aligned to stripes here"),
@@ -52,12 +53,6 @@ const REFUSED: [(&str, &str); 17] = [
     ("dax", "a FUSE mount has no direct access"),
     ("logdev", "give it as --logdev"),
     ("rtdev", "give it as --rtdev"),
-    ("quota", "quotas are not kept here"),
-    ("usrquota", "quotas are not kept here"),
-    ("uquota", "quotas are not kept here"),
-    ("gquota", "quotas are not kept here"),
-    ("pquota", "quotas are not kept here"),
-    ("prjquota", "quotas are not kept here"),
 ];
 
 /// Where a volume's checkpoints are shipped to (`ship=` and the options behind it).
@@ -122,6 +117,9 @@ pub struct Options {
     pub cache_bytes: Option<usize>,
     /// Where checkpoints are shipped to.
     pub ship: Option<Ship>,
+    /// The quotas to account and to enforce (`uquota`, `gqnoenforce`, …); `None` for those that the volume
+    /// names.
+    pub quota: Option<QuotaFlags>,
     /// Flags that the kernel handles (`nosuid`, `noexec`, …).
     pub(crate) kernel: Vec<&'static str>,
 }
@@ -137,6 +135,7 @@ impl Default for Options {
             sync: false,
             mode: SyncMode::Durable,
             allow_other: false,
+            quota: None,
             strict_open: false,
             discard: false,
             autodefrag: None,
@@ -282,6 +281,7 @@ impl Options {
         open.writeback = self.writeback;
         open.sync = self.mode;
         open.defrag = self.autodefrag.is_some();
+        open.quota = self.quota;
         open
     }
 
@@ -310,6 +310,16 @@ impl Options {
             }
             "nodiratime" => self.dir_atime = Atime::Never,
             "diratime" => self.dir_atime = self.atime,
+            "quota" | "uquota" | "usrquota" | "uqnoenforce" | "qnoenforce" => {
+                self.account(QuotaType::User, !name.ends_with("noenforce"));
+            }
+            "gquota" | "grpquota" | "gqnoenforce" => {
+                self.account(QuotaType::Group, !name.ends_with("noenforce"));
+            }
+            "pquota" | "prjquota" | "pqnoenforce" => {
+                self.account(QuotaType::Project, !name.ends_with("noenforce"));
+            }
+            "noquota" => self.quota = Some(QuotaFlags::empty()),
             "wsync" | "dirsync" => self.wsync = true,
             "sync" => (self.wsync, self.sync) = (true, true),
             "discard" => self.discard = true,
@@ -334,7 +344,6 @@ impl Options {
             // Options that ask for the present behaviour. A change of times alone causes no write:
             // it waits for the next checkpoint, as with `lazytime`.
             "default_permissions"
-            | "noquota"
             | "inode64"
             | "lazytime"
             | "nolazytime"
@@ -346,6 +355,13 @@ impl Options {
             _ => return Err(unknown(name)),
         }
         Ok(())
+    }
+
+    fn account(&mut self, kind: QuotaType, enforce: bool) {
+        let mut flags = self.quota.unwrap_or_default();
+        flags.insert(kind.acct());
+        flags.set(kind.enfd(), enforce);
+        self.quota = Some(flags);
     }
 
     fn value(&mut self, name: &str, value: &str) -> Result<(), String> {
@@ -600,10 +616,21 @@ mod tests {
     }
 
     #[test]
+    fn quotas_have_the_names_of_xfs() {
+        let flags = |text| Options::parse(text).unwrap().open_options().quota;
+        assert_eq!(flags("rw"), None);
+        assert_eq!(flags("uquota,noquota"), Some(QuotaFlags::empty()));
+        let users = QuotaFlags::USER_ACCT | QuotaFlags::USER_ENFD;
+        assert_eq!(["quota", "usrquota", "uquota"].map(flags), [Some(users); 3]);
+        assert_eq!(flags("uquota,uqnoenforce"), Some(QuotaFlags::USER_ACCT));
+        let projects = QuotaFlags::PROJECT_ACCT | QuotaFlags::PROJECT_ENFD;
+        assert_eq!(flags("prjquota,grpquota,gqnoenforce"), Some(projects | QuotaFlags::GROUP_ACCT));
+    }
+
+    #[test]
     fn wrong_options_are_named() {
         for (text, named) in [
             ("nosuch", "nosuch"),
-            ("uquota", "uquota"),
             ("sunit=128", "sunit"),
             ("allocsize=64m", "allocsize"),
             ("commit=0", "commit=0"),

@@ -13,6 +13,7 @@ use uxfs_check::{Finding, Place, code};
 use uxfs_disk::BlockDev;
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
+use uxfs_format::dquot::QuotaFlags;
 use uxfs_format::features::{Incompat, LogIncompat, Version};
 use uxfs_format::superblock::{CRC_OFFSET, Superblock, used_len};
 use uxfs_format::{AgNo, Geometry, Ino, copies, crc};
@@ -222,9 +223,10 @@ fn settle(volume: &mut Volume) -> Vec<String> {
             wrong.push("a quota inode without quota".into());
         }
     }
-    // What was counted may be wrong now. A mount that accounts counts again.
-    if quota && sb.qflags.get() != 0 {
-        sb.qflags.set(0);
+    // What was counted may be wrong now. The next open for writing counts again.
+    let flags = QuotaFlags::from_bits_truncate(sb.qflags.get());
+    if quota && flags.intersects(QuotaFlags::CHKD) {
+        sb.qflags.set((flags - QuotaFlags::CHKD).bits());
         wrong.push("what quota counted may be wrong; the next mount counts again".into());
     }
     if sb.unit.get() != 0 && !sb.width.get().is_multiple_of(sb.unit.get())

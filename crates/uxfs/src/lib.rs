@@ -221,6 +221,12 @@ pub mod format {
     }
 }
 
+/// Quotas: what users, groups and projects use, and their limits.
+pub mod quota {
+    pub use uxfs_core::{Limits, QuotaState};
+    pub use uxfs_format::dquot::{Dquot, GRACE, QuotaFlags, QuotaType, Resource};
+}
+
 /// Volumes made new, as by mkfs.xfs.
 #[cfg(feature = "mkfs")]
 pub mod mkfs {

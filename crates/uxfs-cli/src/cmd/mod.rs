@@ -56,6 +56,7 @@ pub(crate) mod nbd_serve;
 #[cfg(target_os = "linux")]
 mod opening;
 mod population;
+pub(crate) mod quota;
 pub(crate) mod readlink;
 pub(crate) mod relabel;
 #[cfg(target_os = "linux")]

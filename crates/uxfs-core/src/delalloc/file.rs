@@ -21,6 +21,7 @@ use uxfs_format::Ino;
 use uxfs_sync::{self as sync, Mutex, MutexGuard, Rank};
 
 use super::page::{Backing, Content, Memory, Page};
+use crate::dquot::Limiting;
 use crate::inode::InodeRef;
 
 /// Attempts of [`File::hold_in_epoch`]: some at once, the others after a pause each; five seconds in all.
@@ -39,7 +40,7 @@ pub(crate) struct File {
 }
 
 /// The dirty blocks of a file.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Pages {
     pub(super) map: BTreeMap<u64, Page>,
     pub(super) size: u64,
@@ -53,6 +54,8 @@ pub(super) struct Pages {
     pub(super) turn: Option<u64>,
     /// The file was removed from the register.
     pub(super) gone: bool,
+    /// The dquots that reserve the blocks of new data.
+    pub(super) limits: Limiting,
 }
 
 /// The dirty blocks of a file at one moment.
@@ -73,13 +76,13 @@ pub(super) enum Found {
 }
 
 impl File {
-    pub(super) fn new(ino: Ino, cell: InodeRef, memory: &Arc<Memory>) -> Self {
+    pub(super) fn new(ino: Ino, cell: InodeRef, memory: &Arc<Memory>, limits: Limiting) -> Self {
         Self {
             ino,
             cell,
             writeback: Arc::default(),
             memory: Arc::clone(memory),
-            pages: Mutex::ranked(Rank::Pages, Pages::default()),
+            pages: Mutex::ranked(Rank::Pages, Pages { limits, ..Pages::default() }),
         }
     }
 
@@ -207,6 +210,9 @@ impl Pages {
     fn count(&mut self, backing: Backing, more: bool) {
         let reserved = u64::from(backing == Backing::Reserved);
         let changes = u64::from(backing != Backing::Own);
+        if reserved > 0 {
+            self.limits.iter().for_each(|dquot| dquot.count_delayed(more));
+        }
         if more {
             (self.reserved, self.changes) = (self.reserved + reserved, self.changes + changes);
         } else {
@@ -216,6 +222,9 @@ impl Pages {
 
     /// Removes all dirty blocks. Returns the number of reserved blocks that this frees.
     pub(super) fn clear(&mut self) -> u64 {
+        for _ in 0..self.reserved {
+            self.limits.iter().for_each(|dquot| dquot.count_delayed(false));
+        }
         self.map.clear();
         self.changes = 0;
         core::mem::take(&mut self.reserved) + core::mem::take(&mut self.tree)

@@ -355,7 +355,9 @@ impl Fs {
     /// Begins a transaction of write-back. In ordered mode the thread that writes back is the one that may
     /// cut epochs, so the transaction does not hold them off.
     fn begin_write_back_tx(&self) -> Result<Tx<'_>> {
-        if self.ordered { Tx::begin_in_epoch(self) } else { self.begin_tx(0) }
+        let tx = if self.ordered { Tx::begin_in_epoch(self) } else { self.begin_tx(0) };
+        // The quotas admitted the data when it was written.
+        tx.map(Tx::without_limits)
     }
 
     /// The same inside its transaction; says whether that has changed anything.

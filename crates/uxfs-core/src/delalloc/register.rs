@@ -14,6 +14,7 @@ use super::file::{File, Pages};
 use super::options::WritebackOptions;
 use super::page::Memory;
 use super::policy::Policy;
+use crate::dquot::Limiting;
 use crate::inode::{InodeRef, InodeState};
 use crate::limits::TREE_BLOCKS;
 use crate::reserve_floor::ReserveFloor;
@@ -79,11 +80,16 @@ impl Delalloc {
     }
 
     /// The changes of a file; registers it if necessary.
-    pub(super) fn file_or_new(&self, cell: &InodeRef, inode: &InodeState) -> Arc<File> {
+    pub(super) fn file_or_new(
+        &self,
+        cell: &InodeRef,
+        inode: &InodeState,
+        limits: Limiting,
+    ) -> Arc<File> {
         let mut shard = self.shard(inode.ino).lock();
         let made = || {
             self.floor.files.fetch_add(1, Ordering::AcqRel);
-            Arc::new(File::new(inode.ino, Arc::clone(cell), &self.memory))
+            Arc::new(File::new(inode.ino, Arc::clone(cell), &self.memory, limits))
         };
         Arc::clone(shard.entry(inode.ino.0).or_insert_with(made))
     }

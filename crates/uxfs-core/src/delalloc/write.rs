@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use uxfs_format::inode::Fork;
+use uxfs_format::inode::{Fork, InodeCore};
 use uxfs_format::{FileBlock, Ino};
 
 use super::file::{File, Pages, tree_blocks};
@@ -16,6 +16,7 @@ use super::flush::How;
 use super::page::{Backing, MemoryReservation};
 use super::register::Delalloc;
 use crate::bmap;
+use crate::dquot::Limiting;
 use crate::error::{Error, Result};
 use crate::file::check_write;
 use crate::fs::Fs;
@@ -47,6 +48,8 @@ enum Taken {
     /// The file changed since the write was prepared.
     Again,
     NoSpace,
+    /// The quota of an owner is used up.
+    NoQuota(Error),
 }
 
 impl Fs {
@@ -96,6 +99,16 @@ impl Fs {
                     return Ok(());
                 }
                 Taken::Again => {}
+                Taken::NoQuota(error) => {
+                    // Overwrites of shared blocks need less once they are written back.
+                    if pressed {
+                        dirty.update_entry(&plan.file);
+                        return Err(error);
+                    }
+                    pressed = true;
+                    drop(freeze);
+                    self.write_back_file(ino)?;
+                }
                 Taken::NoSpace if !pressed => {
                     pressed = true;
                     drop(freeze);
@@ -125,7 +138,8 @@ impl Fs {
             inode.log.unlogged.get_or_insert(times);
             (inode.core.mtime, inode.core.ctime) = (now, now);
             // The data may have been written back already; the times keep the inode in memory.
-            let file = dirty.file_or_new(cell, &inode);
+            let limits = self.limits_of(&inode.core).unwrap_or_default();
+            let file = dirty.file_or_new(cell, &inode, limits);
             dirty.take_turn(&file, &mut file.pages());
         }
     }
@@ -182,7 +196,10 @@ impl Fs {
         if at > size {
             self.zero_behind(&inode, size, at)?;
         }
-        let file = known.unwrap_or_else(|| dirty.file_or_new(cell, &inode));
+        let file = match known {
+            Some(file) => file,
+            None => dirty.file_or_new(cell, &inode, self.limits_of(&inode.core)?),
+        };
         let first = at >> self.geo.block_log;
         let last = (at + len - 1) >> self.geo.block_log;
         let (backing, overwrites) = self.backing(&inode, first, last)?;
@@ -232,6 +249,21 @@ impl Fs {
         Ok(content)
     }
 
+    /// The dquots whose limits bind a file of this core.
+    fn limits_of(&self, core: &InodeCore) -> Result<Limiting> {
+        match self.quota.as_ref().filter(|quota| quota.enforces()) {
+            Some(quota) => quota.limits_of(&self.bufs, core),
+            None => Ok(Limiting::new()),
+        }
+    }
+
+    /// Do the quotas of a file's owners admit new data of this many blocks?
+    fn admit_data(&self, pages: &Pages, blocks: u64) -> Result<()> {
+        let Some(quota) = self.quota.as_ref().filter(|_| blocks > 0) else { return Ok(()) };
+        let now = self.now().sec.max(0) as u64;
+        pages.limits.iter().try_for_each(|dquot| dquot.admit_delayed(quota, blocks, now))
+    }
+
     /// Stores the bytes in memory, if the volume has space for them.
     fn take_in(
         &self,
@@ -262,6 +294,9 @@ impl Fs {
                 // It was written back in between.
                 return Taken::Again;
             }
+        }
+        if let Err(error) = self.admit_data(&pages, reserved) {
+            return Taken::NoQuota(error);
         }
         let tree = tree_blocks(pages.changes + changes).saturating_sub(pages.tree);
         let room = match plan.overwrites {

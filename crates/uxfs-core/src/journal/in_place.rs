@@ -1,7 +1,8 @@
 //! Logged objects written in place, for the AIL push.
 //!
 //! 1. An object is written with the LSN of the checkpoint that logged it last.
-//! 2. Inodes are copied into the buffer of their cluster, and written with it.
+//! 2. Inodes are copied into the buffer of their cluster, dquots into that of their block, and written
+//!    with it.
 //! 3. Objects that are locked, or that changed after the last durable checkpoint, are left out.
 //!
 //! Called through [`super::volume`].
@@ -28,12 +29,12 @@ const KEPT_MAX: usize = 4 << 20;
 
 type Written = WrittenItem<Handle>;
 
-/// A buffer to write, and the inodes written with it.
+/// A buffer to write, and the inodes or dquots written with it.
 struct Target {
     buf: BufRef,
     /// The buffer's own position in the AIL, if it has one.
     own: Option<LogPos>,
-    inodes: Vec<Written>,
+    inside: Vec<Written>,
 }
 
 /// Writes objects in place, given by their positions in the AIL, in the order of their addresses.
@@ -54,6 +55,9 @@ pub(super) fn write(
             Handle::Inode(ino, _) => {
                 let cluster = locate(&fs.geo, *ino).0;
                 places.entry(cluster.0).or_default().push((position, item));
+            }
+            Handle::Dquot(dquot) => {
+                places.entry(dquot.buf.daddr().0).or_default().push((position, item));
             }
             Handle::Intent(_) => {}
             Handle::Superblock => {
@@ -92,7 +96,7 @@ struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// The buffer of a handle, with the inodes in it brought up to date.
+    /// The buffer of a handle, with the inodes or dquots in it brought up to date.
     fn target(&self, objects: Vec<(LogPos, Handle)>) -> Result<Option<Target>> {
         let mut target: Option<Target> = None;
         for (position, handle) in objects {
@@ -104,6 +108,7 @@ impl Batch<'_> {
                         target.own = Some(position);
                     }
                 }
+                Handle::Dquot(_) => self.to_block(position, handle, &mut target),
                 _ => self.to_cluster(position, handle, &mut target)?,
             }
         }
@@ -144,13 +149,29 @@ impl Batch<'_> {
         let changed = state.log.changed;
         drop(state);
         let target = target.get_or_insert_with(|| Target::new(&buf));
-        target.inodes.push(Written { position, changed, item });
+        target.inside.push(Written { position, changed, item });
         Ok(())
+    }
+
+    /// Copies a dquot into its block's buffer.
+    fn to_block(&self, position: LogPos, item: Handle, target: &mut Option<Target>) {
+        let Handle::Dquot(dquot) = &item else { return };
+        let (record, changed) = {
+            let state = dquot.state.lock();
+            (state.record, state.changed)
+        };
+        if changed > self.durable {
+            self.fs.counts.push_ail_pinned.one();
+            return;
+        }
+        dquot.put(&record, Some(self.geometry.lsn(position)), &self.fs.geo);
+        let target = target.get_or_insert_with(|| Target::new(&dquot.buf));
+        target.inside.push(Written { position, changed, item });
     }
 
     /// Writes a buffer, unless it is locked or changed.
     fn write_target(&self, target: Target, run: &mut Run, all: &mut Vec<Written>) -> Result<()> {
-        let Target { buf, own, inodes } = target;
+        let Target { buf, own, inside } = target;
         let mut content = buf.content.write();
         let held = buf.holder.load(Ordering::Acquire) != 0;
         if held || content.log.died != 0 || content.log.changed > self.durable {
@@ -171,7 +192,7 @@ impl Batch<'_> {
             run.add(&*self.fs.meta_dev, piece.daddr, &content.bytes[at..end])?;
             at = end;
         }
-        all.extend(inodes);
+        all.extend(inside);
         Ok(())
     }
 }
@@ -198,6 +219,12 @@ pub(super) fn write_completed(fs: &Mount, written: &Written) -> bool {
                 .rolled_inodes
                 .written_back(*ino, cell, |state| state.log.changed == written.changed),
         },
+        Handle::Dquot(dquot) => {
+            let mut state = dquot.state.lock();
+            let same = state.changed == written.changed;
+            state.dirty &= !same;
+            same
+        }
         Handle::Superblock => true,
         Handle::Intent(_) => false,
     }
@@ -246,7 +273,7 @@ impl core::ops::Deref for Seen<'_> {
 
 impl Target {
     fn new(buf: &BufRef) -> Self {
-        Self { buf: buf.clone(), own: None, inodes: Vec::new() }
+        Self { buf: buf.clone(), own: None, inside: Vec::new() }
     }
 }
 

@@ -1,14 +1,16 @@
-//! The objects that the journal tracks from commit to write in place (buffers, inodes, the
-//! superblock, intents), and the log space of their items.
+//! The objects that the journal tracks from commit to write in place (buffers, inodes, dquots,
+//! the superblock, intents), and the log space of their items.
 
 use std::sync::Arc;
 
 use uxfs_format::Ino;
+use uxfs_format::dquot::QuotaType;
 use uxfs_format::log::CHUNK;
 use uxfs_journal::{LogItem, Logged, Records};
 
 use super::buf_item;
 use crate::buf::BufRef;
+use crate::dquot::DquotRef;
 use crate::error::Error;
 use crate::inode::InodeRef;
 
@@ -24,6 +26,8 @@ pub enum Handle {
     Buf(BufRef),
     /// An inode.
     Inode(Ino, InodeRef),
+    /// A dquot.
+    Dquot(DquotRef),
     /// The primary superblock.
     Superblock,
     /// A pending intent, by its id. It is never written in place, but holds the log's tail.
@@ -39,6 +43,8 @@ pub enum Key {
     Buf(u64),
     /// An inode, by its number.
     Inode(u64),
+    /// A dquot, by its type and id.
+    Dquot(QuotaType, u32),
     /// An intent, by its number.
     Intent(u64),
 }
@@ -50,6 +56,7 @@ impl LogItem for Handle {
         match self {
             Self::Buf(buf) => Key::Buf(buf.daddr().0),
             Self::Inode(ino, _) => Key::Inode(ino.0),
+            Self::Dquot(dquot) => Key::Dquot(dquot.kind, dquot.id),
             Self::Superblock => Key::Superblock,
             Self::Intent(id) => Key::Intent(*id),
         }
@@ -59,6 +66,7 @@ impl LogItem for Handle {
         match (self, other) {
             (Self::Buf(a), Self::Buf(b)) => Arc::ptr_eq(a, b),
             (Self::Inode(_, a), Self::Inode(_, b)) => Arc::ptr_eq(a, b),
+            (Self::Dquot(a), Self::Dquot(b)) => Arc::ptr_eq(a, b),
             (Self::Superblock, Self::Superblock) => true,
             (Self::Intent(a), Self::Intent(b)) => a == b,
             _ => false,

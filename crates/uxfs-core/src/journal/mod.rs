@@ -1,7 +1,7 @@
 //! What the engine adds to [`uxfs_journal`]: the objects that are logged, and how they are written in place.
 //!
 //! A commit adds the objects that it changed to the open checkpoint, with copies of what is logged of them
-//! ([`buf_item`], [`inode_item`], [`superblock_item`]). The AIL push writes them in place ([`in_place`]).
+//! ([`buf_item`], [`inode_item`], [`dquot_item`], [`superblock_item`]). The AIL push writes them in place ([`in_place`]).
 //! [`reserve`] gives the log space of an operation.
 //!
 //! 1. Inside the gate nothing waits for an inode's lock. Outside the gate only rolling transactions keep
@@ -11,6 +11,7 @@
 //! Called by [`crate::engine::Engine`], transactions, and the log worker.
 
 pub(crate) mod buf_item;
+pub(crate) mod dquot_item;
 mod in_place;
 pub(crate) mod inode_item;
 mod item;

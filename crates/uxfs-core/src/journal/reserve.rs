@@ -22,7 +22,7 @@ use uxfs_format::log::CHUNK;
 use uxfs_format::{Geometry, inode};
 use uxfs_journal::{DONE_BYTES, INTENT_BYTES, LogGeometry};
 
-use super::{item, superblock_item};
+use super::{dquot_item, item, superblock_item};
 
 /// Bytes of an operation header in the log.
 const OP: u64 = 12;
@@ -30,6 +30,9 @@ const OP: u64 = 12;
 const MAP_LEVELS: u64 = 5;
 /// Extents that are allocated or freed between two rolls, those of AGFLs included.
 const EXTENTS: u64 = 4;
+
+/// Owners whose usage an operation changes: those of the most inodes, and one before a change of owner.
+const DQUOTS: u64 = 7;
 
 /// Operations that a transaction may defer.
 const STEPS: u64 = 3 * crate::limits::EXTENTS_A_STEP;
@@ -168,6 +171,8 @@ pub(crate) struct Reserve {
     sector: u64,
     block: u64,
     step: u64,
+    /// Log space of the dquots of a transaction; 0 if no quota is accounted.
+    dquots: u64,
 }
 
 impl Reserve {
@@ -175,9 +180,14 @@ impl Reserve {
     pub(crate) fn new(geo: &Geometry, geometry: LogGeometry) -> Self {
         let (sums, inode) = (Sums::new(geo), inode(geo));
         let (sector, block) = (buffer(geo.sector_size.into()), buffer(geo.block_size.into()));
-        let mut reserve = Self { sums, geometry, inode, sector, block, step: 0 };
+        let mut reserve = Self { sums, geometry, inode, sector, block, step: 0, dquots: 0 };
         reserve.step = reserve.bytes(reserve.sums.step());
         reserve
+    }
+
+    /// The reservations if `kinds` types of quota are accounted.
+    pub(crate) fn with_quota(self, kinds: u64) -> Self {
+        Self { dquots: kinds * DQUOTS * dquot_item::MOST, ..self }
     }
 
     fn bytes(&self, bound: Bound) -> u64 {
@@ -196,6 +206,7 @@ impl Reserve {
         let steps = STEPS * (INTENT_BYTES + DONE_BYTES + 2 * OP);
         let most = self.bytes(self.sums.bound(op)).max(self.step)
             + superblock_item::BYTES
+            + self.dquots
             + 2 * OP
             + steps;
         self.geometry.most_bytes(1, 0, most).min(self.geometry.length / 4)

@@ -45,5 +45,6 @@ impl Fs {
             Err(Error::NoSpace) => self.begin_tx_for(op, 0),
             other => other,
         }
+        .map(Tx::without_limits)
     }
 }

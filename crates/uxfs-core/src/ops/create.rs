@@ -9,11 +9,15 @@ use uxfs_format::{AgIno, Ino, dir::FileType};
 
 use super::guard;
 use super::names::{check_dir, check_name};
+use crate::dquot::Usage;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
-use crate::{attr, dir, ialloc, symlink};
+use crate::{attr, dir, ialloc, quota, symlink};
+
+/// What a new file uses.
+pub(super) const ONE_INODE: Usage = Usage { blocks: 0, inodes: 1 };
 
 /// The times of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,14 +131,37 @@ impl Fs {
             + meta_blocks
             + self.parent_blocks();
         let op = Op::Create(blocks);
-        let mut tx = self.begin_tx_for(op, blocks.saturating_add(data_blocks).min(1 << 62))?;
-        let dp = tx.lock_inode(parent)?;
-        self.may_enter(&tx, dp, name, kind)?;
-        let core = self.new_core(&tx.inode(dp).core, new)?;
+        let (mut tx, dp, core) = self.with_dquots(|| {
+            let total = blocks.saturating_add(data_blocks).min(1 << 62);
+            let mut tx = self.begin_tx_for(op, total)?;
+            let dp = tx.lock_inode(parent)?;
+            self.may_enter(&tx, dp, name, kind)?;
+            let core = self.new_core(&tx.inode(dp).core, new)?;
+            Ok((tx, dp, core))
+        })?;
+        tx.hold(&core, ONE_INODE)?;
         let slot = ialloc::alloc(&mut tx, parent, core)?;
         first_content(&mut tx, slot, parent, new);
         enter(&mut tx, dp, slot, name)?;
         Ok((tx, slot))
+    }
+
+    /// Begins a transaction that makes a file of a core, when its owners have quota records.
+    ///
+    /// # Errors
+    /// Those of `begin`, and those of making records.
+    pub(super) fn with_dquots<'fs>(
+        &'fs self,
+        mut begin: impl FnMut() -> Result<(Tx<'fs>, InodeSlot, InodeCore)>,
+    ) -> Result<(Tx<'fs>, InodeSlot, InodeCore)> {
+        loop {
+            let (tx, slot, core) = begin()?;
+            if !self.lacks_dquots(&core)? {
+                return Ok((tx, slot, core));
+            }
+            drop(tx);
+            quota::provide(self, &core)?;
+        }
     }
 
     /// Checks that a file of this type may get the name `name` in the locked directory.

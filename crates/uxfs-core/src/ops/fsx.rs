@@ -4,9 +4,9 @@ use uxfs_format::Ino;
 use uxfs_format::extent::MAX_EXTENT_LEN;
 use uxfs_format::inode::{Flags, Flags2, InodeCore};
 
+use super::quota::Owners;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::journal::Op;
 
 bitflags::bitflags! {
     /// Flags of a file, with the values of Linux's `FS_XFLAG_*`.
@@ -124,8 +124,8 @@ impl Fs {
     pub fn set_fsx(&self, ino: Ino, want: &Fsx) -> Result<()> {
         // A file that has data keeps its hint: delayed data counts too.
         self.write_back_file(ino)?;
-        let mut tx = self.begin_tx_for(Op::Inode, 0)?;
-        let slot = tx.lock_inode(ino)?;
+        let owners = Owners { projid: Some(want.projid), ..Owners::default() };
+        let (mut tx, slot) = self.begin_owners(ino, &owners, false)?;
         let core = &tx.inode(slot).core;
         let xflags = self.check_fsx(core, want)?;
         // Most flags have the same bits on disk. The other flags are above bit 15 and drop out

@@ -4,7 +4,7 @@ use uxfs_format::dir::FileType;
 use uxfs_format::inode::{DEV, Fork, S_IFCHR, encode_dev};
 use uxfs_format::{Check, Ino};
 
-use super::create::NewInode;
+use super::create::{NewInode, ONE_INODE};
 use super::names::{check_dir, check_name};
 use super::remove::drop_link;
 use super::{guard, parent};
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::journal::Op;
 use crate::tx::{InodeSlot, Tx};
-use crate::{dir, ialloc};
+use crate::{dir, ialloc, quota};
 
 /// What a rename does if the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -171,6 +171,14 @@ impl Fs {
         if tx.inode(tp).core.nlink == 0 {
             return Err(Error::NotFound);
         }
+        if let Some(new) = whiteout {
+            let core = self.new_core(&tx.inode(dp).core, new)?;
+            if self.lacks_dquots(&core)? {
+                drop(tx);
+                quota::provide(self, &core)?;
+                return Ok(Outcome::Again);
+            }
+        }
         guard::may_remove(&tx.inode(dp).core, &tx.inode(ip).core)?;
         match target {
             Some(_) => guard::may_remove(&tx.inode(tp).core, &tx.inode(vp).core)?,
@@ -231,6 +239,7 @@ impl Fs {
     fn leave(&self, tx: &mut Tx<'_>, dp: InodeSlot, name: &[u8], new: &NewInode) -> Result<()> {
         let up = tx.inode(dp);
         let (dir, core) = (up.ino, self.new_core(&up.core, new)?);
+        tx.hold(&core, ONE_INODE)?;
         let slot = ialloc::alloc(tx, dir, core)?;
         DEV.set(tx.fork_mut(slot, Fork::Data), encode_dev(0, 0));
         let ino = tx.inode(slot).ino;

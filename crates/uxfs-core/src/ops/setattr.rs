@@ -5,9 +5,9 @@ use uxfs_format::inode::S_IFMT;
 use uxfs_format::timestamp::Timestamp;
 
 use super::guard;
+use super::quota::Owners;
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::journal::Op;
 
 /// Changes to a file's attributes; `None` keeps a value. [`Fs::truncate`] changes the length.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -28,6 +28,8 @@ pub struct SetAttr {
     pub crtime: Option<Timestamp>,
     /// Project ID.
     pub projid: Option<u32>,
+    /// The limits of the new owners' quotas bind the call, as they bind callers without privileges.
+    pub limited: bool,
     /// The call sets access and change time to the present, which append-only files allow.
     pub touch: bool,
 }
@@ -39,8 +41,8 @@ impl Fs {
     /// [`crate::Error::NotFound`], [`crate::Error::NotPermitted`] for a file that is immutable or
     /// append-only (only its project ID may change), or a damaged structure on the way.
     pub fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<()> {
-        let mut tx = self.begin_tx_for(Op::Inode, 0)?;
-        let slot = tx.lock_inode(ino)?;
+        let owners = Owners { uid: change.uid, gid: change.gid, projid: change.projid };
+        let (mut tx, slot) = self.begin_owners(ino, &owners, change.limited)?;
         let times = [change.atime, change.mtime, change.ctime, change.crtime];
         let owner = [change.uid, change.gid];
         let owned = owner.iter().any(Option::is_some) || change.permissions.is_some();

@@ -10,8 +10,7 @@
 use uxfs_format::Ino;
 use uxfs_format::inode::{InodeCore, S_IFDIR, S_IFMT};
 
-use super::create::NewInode;
-use super::create::{enter, first_content};
+use super::create::{NewInode, ONE_INODE, enter, first_content};
 use super::guard;
 use super::names::{check_dir, check_name};
 use crate::error::{Error, Result};
@@ -30,11 +29,15 @@ impl Fs {
     pub fn tmpfile(&self, parent: Ino, new: &NewInode) -> Result<Ino> {
         let blocks = ialloc::blocks(self);
         let ino = self.retry_enospc(|| {
-            let mut tx = self.begin_tx_for(Op::Create(blocks), blocks)?;
-            let dp = tx.lock_inode(parent)?;
-            check_dir(tx.inode(dp))?;
-            guard::may_add(&tx.inode(dp).core)?;
-            let slot = self.alloc_unlinked(&mut tx, dp, new)?;
+            let (mut tx, dp, core) = self.with_dquots(|| {
+                let mut tx = self.begin_tx_for(Op::Create(blocks), blocks)?;
+                let dp = tx.lock_inode(parent)?;
+                check_dir(tx.inode(dp))?;
+                guard::may_add(&tx.inode(dp).core)?;
+                let core = self.new_core(&tx.inode(dp).core, new)?;
+                Ok((tx, dp, core))
+            })?;
+            let slot = alloc_unlinked(&mut tx, dp, new, core)?;
             let ino = tx.inode(slot).ino;
             tx.commit()?;
             Ok(ino)
@@ -64,16 +67,6 @@ impl Fs {
         self.balance()
     }
 
-    /// Allocates an inode and puts it on its list.
-    fn alloc_unlinked(&self, tx: &mut Tx<'_>, dp: InodeSlot, new: &NewInode) -> Result<InodeSlot> {
-        let parent = tx.inode(dp).ino;
-        let core = self.new_core(&tx.inode(dp).core, new)?;
-        let slot = ialloc::alloc(tx, parent, InodeCore { nlink: 0, ..core })?;
-        first_content(tx, slot, parent, new);
-        unlinked::add(tx, slot)?;
-        Ok(slot)
-    }
-
     /// Creates an inode without a name, which becomes `name` in `parent` when it is complete. A
     /// symbolic link gets its target at once, because a link without a target is corrupt.
     ///
@@ -89,10 +82,14 @@ impl Fs {
         check_name(name)?;
         let blocks = ialloc::blocks(self) + target.map_or(0, |_| symlink::blocks(&self.geo));
         let ino = self.retry_enospc(|| {
-            let mut tx = self.begin_tx_for(Op::Create(blocks), blocks)?;
-            let dp = tx.lock_inode(parent)?;
-            self.may_enter(&tx, dp, name, new.mode & S_IFMT)?;
-            let slot = self.alloc_unlinked(&mut tx, dp, new)?;
+            let (mut tx, dp, core) = self.with_dquots(|| {
+                let mut tx = self.begin_tx_for(Op::Create(blocks), blocks)?;
+                let dp = tx.lock_inode(parent)?;
+                self.may_enter(&tx, dp, name, new.mode & S_IFMT)?;
+                let core = self.new_core(&tx.inode(dp).core, new)?;
+                Ok((tx, dp, core))
+            })?;
+            let slot = alloc_unlinked(&mut tx, dp, new, core)?;
             if let Some(target) = target {
                 symlink::write(&mut tx, slot, target)?;
             }
@@ -151,4 +148,19 @@ impl Fs {
         // The open reference defers the freeing.
         let _ = self.drop_last_name(ino);
     }
+}
+
+/// Allocates an inode and puts it on its list.
+fn alloc_unlinked(
+    tx: &mut Tx<'_>,
+    dp: InodeSlot,
+    new: &NewInode,
+    core: InodeCore,
+) -> Result<InodeSlot> {
+    let parent = tx.inode(dp).ino;
+    tx.hold(&core, ONE_INODE)?;
+    let slot = ialloc::alloc(tx, parent, InodeCore { nlink: 0, ..core })?;
+    first_content(tx, slot, parent, new);
+    unlinked::add(tx, slot)?;
+    Ok(slot)
 }

@@ -2,14 +2,16 @@
 //!
 //! 1. Every metadata block that differs from the device becomes an item with the chunks that differ.
 //!    Before that, the transaction's LSN is stamped into the block and into every inode that differs.
-//! 2. Blocks that are not metadata were written only to blocks that are free on the device. They are
+//! 2. Of a block of quota records, each record that differs becomes an item of its own.
+//! 3. Blocks that are not metadata were written only to blocks that are free on the device. They are
 //!    written in place before the transaction.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, Overlay};
-use uxfs_format::log::{BufItem, BufType, CHUNK, Item};
+use uxfs_format::dquot;
+use uxfs_format::log::{BufItem, BufType, CHUNK, DquotItem, Item};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{BASIC_BLOCK, Daddr, Lsn, crc, inode};
 
@@ -58,7 +60,10 @@ pub(super) fn collect(fs: &Fs, overlay: &Arc<Overlay>, lsn: Lsn) -> Result<Chang
             continue;
         }
         covered.extend(sectors);
-        items.extend(item(fs, overlay, &block, lsn)?);
+        match block.kind {
+            BufKind::Dquot(_) => items.extend(records(overlay, &block, lsn)?),
+            _ => items.extend(item(fs, overlay, &block, lsn)?),
+        }
     }
     let mut data = Vec::new();
     for sector in changed.difference(&covered) {
@@ -103,6 +108,29 @@ fn blocks(fs: &Fs) -> Vec<Block> {
     all.sort_unstable_by_key(|block| block.daddr);
     all.dedup_by_key(|block| block.daddr);
     all
+}
+
+/// Stamps the quota records of a block that differ, and makes them items.
+fn records(overlay: &Arc<Overlay>, block: &Block, lsn: Lsn) -> Result<Vec<Vec<Vec<u8>>>> {
+    let (mut old, mut new) = (vec![0; block.len], vec![0; block.len]);
+    read(&**overlay.below(), block.daddr, &mut old)?;
+    read(&**overlay, block.daddr, &mut new)?;
+    let mut items = Vec::new();
+    let pairs = old.chunks_exact(dquot::LEN).zip(new.chunks_exact_mut(dquot::LEN));
+    for (index, (_, new)) in pairs.enumerate().filter(|(_, (old, new))| old != new) {
+        dquot::LSN.set(new, lsn);
+        crc::stamp(new, dquot::CRC_OFFSET);
+        let format = DquotItem {
+            id: dquot::ID.get(new),
+            blkno: block.daddr,
+            len: (block.len / BASIC_BLOCK) as i32,
+            boffset: (index * dquot::LEN) as u32,
+        };
+        items.push(Item::Dquot(format, &new[..dquot::LOGGED_LEN]).encode());
+    }
+    let io = |source| Error::Io { what: "keeping in memory", daddr: block.daddr, source };
+    overlay.write_at(block.daddr.bytes(), &new).map_err(io)?;
+    Ok(items)
 }
 
 /// Stamps a block and makes it an item; `None` if the block does not differ.

@@ -18,7 +18,7 @@ use crate::deferred::Deferred;
 use crate::error::Result;
 use uxfs_journal::{Grant, GrantTicket};
 
-use crate::journal::{self, ImmediateWriter, Journal, RollPolicy, reserve};
+use crate::journal::{self, ImmediateWriter, Journal, RollPolicy, dquot_item, reserve};
 
 /// Time between two attempts to get log space from a full host.
 const MOMENT: Duration = Duration::from_millis(100);
@@ -67,7 +67,9 @@ impl<'fs> Tx<'fs> {
         let changed = self.inodes.iter().filter(|entry| !entry.changed.is_empty()).count();
         let inodes = changed as u64 * reserve::inode(&self.fs.geo);
         let steps = (self.rolling.owed.len() + self.rolling.done.len()) as u64;
-        bufs + inodes + reserve::intents(journal.geometry(), steps)
+        let dquots =
+            if self.fs.quota.is_some() { 6 * changed as u64 * dquot_item::MOST } else { 0 };
+        bufs + inodes + dquots + reserve::intents(journal.geometry(), steps)
     }
 
     /// Commits the changes so far and continues as the next transaction: without groups, with the
@@ -77,6 +79,7 @@ impl<'fs> Tx<'fs> {
     /// # Errors
     /// [`crate::Error::Shutdown`].
     pub(crate) fn roll(&mut self) -> Result<()> {
+        self.account()?;
         self.commit_items(true);
         self.ags.clear();
         self.rolled = true;

@@ -13,7 +13,7 @@ use uxfs_format::inode::{self, InodeCore};
 use uxfs_format::log::{BufFlags, Item, RecordHeader};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::verify::BufKind;
-use uxfs_format::{AgIno, AgNo, BASIC_BLOCK, Daddr, Geometry, Ino, Lsn};
+use uxfs_format::{AgIno, AgNo, BASIC_BLOCK, Daddr, Geometry, Ino, Lsn, dquot};
 use uxfs_journal::recovery::{Log, State, Transaction};
 
 use super::log::{RecordEffects, Stream};
@@ -503,7 +503,7 @@ impl Model {
                 }
                 InPlaceState::Wrong(_) if object.freed => {}
                 InPlaceState::Wrong(problem) => {
-                    let marked = self.is_marked(at, bytes) || matches!(object.kind, Kind::Inode(_));
+                    let marked = self.is_marked(at, bytes) || object.kind != Kind::Buf;
                     let rule = if marked { Rule::InPlace } else { Rule::Reuse };
                     let seen = object.versions.iter().any(|version| version.durable)
                         || object.versions.is_empty();
@@ -597,6 +597,22 @@ impl Model {
                         pieces.iter().map(|(c, b)| (*c, b.to_vec())).collect::<Vec<_>>(),
                     ));
                 }
+                // Records are written in place one by one.
+                Item::Buf(format, pieces) if format.flags.intersects(BufFlags::DQUOT) => {
+                    let block: Vec<u8> =
+                        pieces.iter().flat_map(|(_, b)| b.iter().copied()).collect();
+                    for (index, raw) in (0u64..).zip(block.chunks_exact(dquot::LEN)) {
+                        let at = format.blkno.bytes() + index * dquot::LEN as u64;
+                        let key = (at, dquot::LEN as u32);
+                        let patches = first.entry((key, Kind::Dquot)).or_default();
+                        patches.insert(0, Patch::Whole(raw.into()));
+                    }
+                }
+                Item::Dquot(format, record) => {
+                    let at = format.blkno.bytes() + u64::from(format.boffset);
+                    let key = (at, dquot::LEN as u32);
+                    first.entry((key, Kind::Dquot)).or_default().push(Patch::Record(record.into()));
+                }
                 Item::Buf(format, pieces) => {
                     let key = (format.blkno.bytes(), format.bytes() as u32);
                     let pieces: Vec<(usize, Box<[u8]>)> =
@@ -667,6 +683,7 @@ impl Model {
         first.retain(|((at, len), kind), _| {
             !cancels.iter().any(|(from, bytes)| match kind {
                 Kind::Buf => (from, bytes) == (at, len),
+                Kind::Dquot => false,
                 Kind::Inode(_) => {
                     *bytes == cluster && (*from..from + u64::from(*bytes)).contains(at)
                 }

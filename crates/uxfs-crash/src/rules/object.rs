@@ -1,4 +1,4 @@
-//! A metadata object, a buffer or an inode: its safe state in place, and its states in the log.
+//! A metadata object, a buffer, an inode or a quota record: its safe state in place, and its states in the log.
 
 use uxfs_format::attr::sf;
 use uxfs_format::btree::{self, BmapNode, LONG, TreeKind};
@@ -7,7 +7,7 @@ use uxfs_format::extent::{Extent, RECORD_LEN};
 use uxfs_format::inode::{self, CORE_LEN, CRC_OFFSET, Flags2, Fork, ForkFormat, InodeCore};
 use uxfs_format::log::{CHUNK, InodeFields, LOG_CORE_LEN, core_to_disk, root_to_disk};
 use uxfs_format::verify::BufKind;
-use uxfs_format::{Ino, Lsn, superblock};
+use uxfs_format::{Ino, Lsn, dquot, superblock};
 
 /// All kinds of buffers that have an LSN.
 pub(super) const KINDS: [BufKind; 19] = [
@@ -36,6 +36,7 @@ pub(super) const KINDS: [BufKind; 19] = [
 pub(super) enum Kind {
     Buf,
     Inode(Ino),
+    Dquot,
 }
 
 /// The change of an object by one log item.
@@ -53,6 +54,8 @@ pub(super) enum Patch {
     },
     /// The next unlinked inode.
     Next([u8; 4]),
+    /// A quota record, without checksum and LSN.
+    Record(Box<[u8]>),
 }
 
 impl Patch {
@@ -68,6 +71,7 @@ impl Patch {
                 }
             }
             Self::Whole(new) => bytes.copy_from_slice(new),
+            Self::Record(record) => bytes[..record.len()].copy_from_slice(record),
             Self::Next(next) => {
                 let at = inode::NEXT_UNLINKED_OFFSET;
                 bytes[at..at + 4].copy_from_slice(next);
@@ -144,7 +148,7 @@ impl Object {
     pub(super) fn ino(&self) -> Ino {
         match self.kind {
             Kind::Inode(ino) => ino,
-            Kind::Buf => Ino(0),
+            Kind::Buf | Kind::Dquot => Ino(0),
         }
     }
 
@@ -317,6 +321,7 @@ impl Object {
 fn lsn_of(kind: Kind, bytes: &[u8]) -> Option<(Lsn, bool)> {
     let (lsn, piece) = match kind {
         Kind::Inode(_) => (inode::LSN, false),
+        Kind::Dquot => (dquot::LSN, false),
         Kind::Buf => {
             let kind = BufKind::identify(bytes, &KINDS)?;
             if kind == BufKind::Superblock {
@@ -341,6 +346,7 @@ fn lsn_of(kind: Kind, bytes: &[u8]) -> Option<(Lsn, bool)> {
 fn marks(kind: Kind, bytes: &[u8]) -> [(usize, usize); 2] {
     let (crc, lsn) = match kind {
         Kind::Inode(_) => (CRC_OFFSET, inode::LSN.offset()),
+        Kind::Dquot => (dquot::CRC_OFFSET, dquot::LSN.offset()),
         Kind::Buf => {
             let layout = BufKind::identify(bytes, &KINDS).and_then(BufKind::layout);
             layout.map_or((0, 0), |layout| (layout.crc, layout.lsn))
@@ -356,6 +362,7 @@ fn same(kind: Kind, a: &[u8], b: &[u8]) -> bool {
     }
     match kind {
         Kind::Inode(ino) => same_inode(ino, a, b),
+        Kind::Dquot => same_but(a, b, &marks(kind, a)),
         Kind::Buf => {
             let known = BufKind::identify(a, &KINDS);
             if known == Some(BufKind::Superblock) {
@@ -472,5 +479,6 @@ pub(super) fn mapped(kind: Kind, bytes: &[u8]) -> Vec<Mapped> {
             let written = records.filter(|extent| !extent.unwritten);
             written.map(|extent| Mapped { extent, ino, shared: false }).collect()
         }
+        Kind::Dquot => Vec::new(),
     }
 }

@@ -5,6 +5,7 @@ use smallvec::SmallVec;
 use super::kind::{BadItem, ItemKind, first_word};
 use crate::btree::TreeKind;
 use crate::bytes::{le16, le32, le64};
+use crate::dquot::QuotaType;
 use crate::types::{BASIC_BLOCK, Daddr};
 use crate::verify::BufKind;
 
@@ -89,10 +90,13 @@ impl BufType {
             BufKind::DaNode => Self::DaNode,
             BufKind::AttrLeaf => Self::AttrLeaf,
             BufKind::AttrRemote => Self::AttrRemote,
+            BufKind::Dquot(QuotaType::User) => Self::Udquot,
+            BufKind::Dquot(QuotaType::Project) => Self::Pdquot,
+            BufKind::Dquot(QuotaType::Group) => Self::Gdquot,
         }
     }
 
-    /// The kinds of buffer that are logged under this type; empty for quota and realtime types.
+    /// The kinds of buffer that are logged under this type; empty for realtime types.
     pub const fn kinds(self) -> &'static [BufKind] {
         match self {
             Self::Btree => &[
@@ -118,6 +122,9 @@ impl BufType {
             Self::AttrLeaf => &[BufKind::AttrLeaf],
             Self::AttrRemote => &[BufKind::AttrRemote],
             Self::Superblock => &[BufKind::Superblock],
+            Self::Udquot => &[BufKind::Dquot(QuotaType::User)],
+            Self::Pdquot => &[BufKind::Dquot(QuotaType::Project)],
+            Self::Gdquot => &[BufKind::Dquot(QuotaType::Group)],
             _ => &[],
         }
     }
@@ -167,8 +174,14 @@ impl Iterator for Runs<'_> {
 impl BufItem {
     /// An item for the buffer of `bytes` bytes at `blkno`, nothing logged yet.
     pub fn new(kind: BufType, blkno: Daddr, bytes: usize) -> Self {
+        let flags = match kind {
+            BufType::Udquot => BufFlags::UDQUOT,
+            BufType::Pdquot => BufFlags::PDQUOT,
+            BufType::Gdquot => BufFlags::GDQUOT,
+            _ => BufFlags::empty(),
+        };
         Self {
-            flags: BufFlags::empty(),
+            flags,
             kind,
             blkno,
             // No buffer is longer than 64 KiB.

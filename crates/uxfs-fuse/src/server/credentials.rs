@@ -38,6 +38,11 @@ impl Credentials {
         }
     }
 
+    /// May the caller pass the limits of a new owner's quota? Root may.
+    pub(super) fn is_privileged(self) -> bool {
+        self.uid == 0
+    }
+
     /// A caller for which the kernel decided about set-ID bits.
     pub(super) fn for_write(self, kill: bool) -> Self {
         Self { keeps: Some(!kill), ..self }

@@ -57,7 +57,8 @@ pub(super) fn apply(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<Attr> {
 /// loses its set-ID bits and capabilities.
 fn change_owner(fs: &Fs, ino: Ino, change: &Change) -> uxfs::Result<()> {
     let stat = fs.stat(ino)?;
-    let mut to = SetAttr { uid: change.uid, gid: change.gid, ..SetAttr::default() };
+    let limited = !change.who.is_privileged();
+    let mut to = SetAttr { uid: change.uid, gid: change.gid, limited, ..SetAttr::default() };
     if stat.mode & S_IFMT != S_IFDIR {
         let no_owner = change.uid.is_none() && change.gid.is_none();
         let lost = change.who.set_id_bits_lost_by_chown(fs, &stat, no_owner)?;

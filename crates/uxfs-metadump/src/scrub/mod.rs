@@ -41,7 +41,7 @@ impl Scrub<'_> {
             }
             BufKind::AttrLeaf => self.attr_leaf(block),
             BufKind::AttrRemote => self.attr_value(block),
-            BufKind::Agfl | BufKind::Symlink | BufKind::InodeCluster => {}
+            BufKind::Agfl | BufKind::Symlink | BufKind::InodeCluster | BufKind::Dquot(_) => {}
         });
         Outcome::Fine
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::{HangLimits, cache};
@@ -183,6 +184,29 @@ impl Vm {
     pub fn file(mut self, name: &str, content: &[u8]) -> Self {
         self.files.push((name.to_owned(), content.to_vec()));
         self
+    }
+
+    /// Adds a program of this host with the libraries that it needs. The script calls it as
+    /// `/job/loaded NAME ARGUMENT...`.
+    ///
+    /// # Panics
+    /// If it is not installed.
+    #[must_use]
+    pub fn host_program(mut self, path: &str) -> Self {
+        const LOADER: &str = "/lib64/ld-linux-x86-64.so.2";
+        let ldd = Command::new("ldd").arg(path).output().unwrap_or_else(|e| panic!("ldd: {e}"));
+        let listed = String::from_utf8_lossy(&ldd.stdout).into_owned();
+        let libraries = listed.lines().filter_map(|line| {
+            line.split_whitespace().find(|word| word.starts_with('/')).map(str::to_owned)
+        });
+        for file in libraries.chain([path.to_owned(), LOADER.to_owned()]) {
+            let name = file.rsplit('/').next().unwrap_or_default().to_owned();
+            let content = std::fs::read(&file).unwrap_or_else(|e| panic!("{file}: {e}"));
+            self = self.file(&name, &content);
+        }
+        let run = "#!/bin/sh\nname=$1; shift\n\
+            exec /job/ld-linux-x86-64.so.2 --library-path /job /job/$name \"$@\"\n";
+        self.file("loaded", run.as_bytes())
     }
 
     /// Adds a file system that a server of virtiofs serves on a socket. The machine mounts it by the name

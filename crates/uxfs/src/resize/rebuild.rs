@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use uxfs_core::{BulkWriter, Error, Fs};
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_format::dquot::QuotaType;
 use uxfs_format::inode::{S_IFDIR, S_IFMT};
 use uxfs_format::{Check, Ino, Place};
 use uxfs_mkfs::{self as mkfs, Layout, Size};
@@ -32,6 +33,11 @@ pub(super) fn replace(
     options: &ResizeOptions,
     bytes: u64,
 ) -> Result<u64, ResizeError> {
+    if QuotaType::ALL.into_iter().any(|kind| kind.inode_of(&old.superblock()).is_some()) {
+        let problem = "the volume keeps quotas, whose limits would be lost: give a size that only cuts its \
+                       unused end";
+        return Err(ResizeError::Usage(problem.to_owned()));
+    }
     // With a log of the same length if the files then fit, else with a smaller one.
     let mut error = None;
     for log in [LogSize::Same, LogSize::Default] {

@@ -26,6 +26,7 @@ mod listing;
 mod matrix;
 mod model;
 mod names;
+mod quota;
 mod recovery;
 mod resize;
 mod sharing;

@@ -1,7 +1,7 @@
 //! Replays buffer items, and stamps and verifies the replayed buffers.
 
 use uxfs_disk::fault::{Fault, planted};
-use uxfs_format::bytes::Field;
+use uxfs_format::dquot::{self, Dquot, QuotaType};
 use uxfs_format::log::{BufFlags, BufItem, BufType, CHUNK, DquotItem};
 use uxfs_format::verify::{self, BufKind};
 use uxfs_format::{BASIC_BLOCK, Check, Daddr, Lsn, Place, crc, inode};
@@ -11,12 +11,6 @@ use crate::recovery::error::{Error, Result};
 
 /// Most bytes of a buffer.
 const BYTES_MAX: usize = 64 << 10;
-/// Bytes of a quota record in its block, the offset of its checksum, and the place of its LSN.
-const DQUOT_LEN: usize = 136;
-const DQUOT_CRC: usize = 108;
-const DQUOT_LSN: Field<Lsn> = Field::at(112);
-/// "DQ".
-const DQUOT_MAGIC: [u8; 2] = [0x44, 0x51];
 /// Buffer types with a magic number of their own, which have an LSN and a checksum.
 const KINDS: [BufType; 14] = [
     BufType::Btree,
@@ -163,33 +157,38 @@ impl Replayer<'_> {
         format: &DquotItem,
         record: &[u8],
     ) -> Result<()> {
-        let kind = match record.get(3).map_or(0, |kind| kind & 7) {
-            1 => BufFlags::UDQUOT,
-            2 => BufFlags::PDQUOT,
-            4 => BufFlags::GDQUOT,
-            kind => return Err(Error::item(lsn, format!("unknown quota type {kind}"))),
+        let bad = |problem: &str| {
+            Error::item(lsn, format!("the quota record of id {} is invalid: {problem}", format.id))
+        };
+        let all = [
+            (QuotaType::User, BufFlags::UDQUOT),
+            (QuotaType::Project, BufFlags::PDQUOT),
+            (QuotaType::Group, BufFlags::GDQUOT),
+        ];
+        let of_record =
+            |(kind, _): &(QuotaType, _)| Dquot::decode(record, *kind, format.id).is_ok();
+        let Some((_, kind)) = all.into_iter().find(of_record) else {
+            return Err(bad("wrong magic number, version, type or id"));
         };
         let len = u16::try_from(format.len).unwrap_or(0);
         if self.quota_is_off(kind) || self.is_cancelled(format.blkno, len) {
             return Ok(());
         }
         let at = format.boffset as usize;
-        let fits = at + DQUOT_LEN <= usize::from(len) * BASIC_BLOCK;
-        if record[..2] != DQUOT_MAGIC || record.len() > DQUOT_LEN || !fits {
-            let problem = format!("the quota record of ID {} is invalid", format.id);
-            return Err(Error::item(lsn, problem));
+        if record.len() > dquot::LEN || at + dquot::LEN > usize::from(len) * BASIC_BLOCK {
+            return Err(bad("it lies outside its block"));
         }
         let mut bytes = vec![0; usize::from(len) * BASIC_BLOCK];
         self.read(format.blkno, &mut bytes)?;
-        let raw = &mut bytes[at..at + DQUOT_LEN];
-        let on_disk = DQUOT_LSN.get(raw);
-        let known = raw[..2] == DQUOT_MAGIC && on_disk.0 != 0 && !on_disk.is_null();
-        if known && crc::matches(raw, DQUOT_CRC) && on_disk >= lsn {
+        let raw = &mut bytes[at..at + dquot::LEN];
+        let on_disk = dquot::LSN.get(raw);
+        let known = on_disk.0 != 0 && !on_disk.is_null() && crc::matches(raw, dquot::CRC_OFFSET);
+        if known && on_disk >= lsn {
             self.report.newer += 1;
             return Ok(());
         }
         raw[..record.len()].copy_from_slice(record);
-        crc::stamp(raw, DQUOT_CRC);
+        crc::stamp(raw, dquot::CRC_OFFSET);
         self.report.replayed += 1;
         self.write(format.blkno, &bytes)
     }
@@ -220,7 +219,6 @@ impl Replayer<'_> {
             BufType::Unknown => {
                 return corrupt(Check::Format, format!("it was logged at {lsn} without a type"));
             }
-            BufType::Udquot | BufType::Pdquot | BufType::Gdquot => return Ok(()),
             BufType::RtBitmap | BufType::RtSummary => return Ok(()),
             _ => {}
         }
