@@ -168,11 +168,11 @@ impl Dquot {
         self.admit(quota, &defaults, &self.state.lock(), Usage { blocks, inodes: 0 }, now)
     }
 
-    /// Counts a block that is reserved for data, or no longer is.
-    pub(crate) fn count_delayed(&self, more: bool) {
+    /// Counts blocks that are reserved for data, or no longer are.
+    pub(crate) fn count_delayed(&self, blocks: u64, more: bool) {
         match more {
-            true => self.delayed.fetch_add(1, Ordering::AcqRel),
-            false => self.delayed.fetch_sub(1, Ordering::AcqRel),
+            true => self.delayed.fetch_add(blocks, Ordering::AcqRel),
+            false => self.delayed.fetch_sub(blocks, Ordering::AcqRel),
         };
     }
 

@@ -231,7 +231,7 @@ impl Options {
 
     /// Does a change to the other options need the volume opened again?
     pub(crate) fn needs_reopen(&self, other: &Self) -> bool {
-        let of = |o: &Self| (o.read_only, o.journal, o.writeback, o.cache_bytes);
+        let of = |o: &Self| (o.read_only, o.journal, o.writeback, o.cache_bytes, o.quota);
         of(self) != of(other)
     }
 

@@ -42,15 +42,15 @@ use crate::session::{Failure, Result, Session};
 /// mounts nosuid,nodev.
 ///
 /// `uxfs mount -o remount,OPTIONS DIR`, or mount(8), changes the options of a mount: ro and rw (root),
-/// commit=, dirty_*=, cache_bytes=, discard, sync (nosync turns it off), the access times and how fsyncs
+/// commit=, dirty_*=, cache_bytes=, quotas, discard, sync (nosync turns it off), the access times and how fsyncs
 /// share flushes. sync=, threads=, strict_open, allow_other, fuseblk, io_uring, awake, autodefrag and ship= cannot
 /// change. Changing to ro fails while a file is open for writing.
 ///
 /// Options, as for XFS and mount(8): ro, rw, norecovery (with ro), noatime, relatime, strictatime,
 /// nodiratime, lazytime, discard, nodiscard, delaylog, nodelaylog, logbufs=2..8, logbsize=16k..256k,
-/// barrier, nobarrier, noquota, inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec,
-/// allow_other, default_permissions (always on). Other options of XFS, such as sunit=, allocsize= or
-/// uquota, are refused with the reason. uxfs' own: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
+/// barrier, nobarrier, uquota, gquota, pquota, uqnoenforce, gqnoenforce, pqnoenforce, noquota, inode64, wsync, sync, dirsync, nosuid, suid, nodev, dev, noexec,
+/// allow_other, default_permissions (always on). Other options of XFS, such as sunit= or allocsize=,
+/// are refused with the reason. uxfs' own: commit=SECONDS, dirty_bytes=, dirty_background_bytes=,
 /// dirty_expire_centisecs=, dirty_writeback_centisecs=, cache_bytes=, threads=N, strict_open, fuseblk,
 /// io_uring, noio_uring, awake, noawake, sync=durable, sync=ordered, loss=SECONDS, autodefrag[=RATE],
 /// noautodefrag, fsync_policy=, flush_elision=, ship=.

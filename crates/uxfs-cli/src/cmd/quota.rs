@@ -226,42 +226,56 @@ fn document(record: &Dquot, block_log: u32) -> Value {
     })
 }
 
+/// The widths of xfs_quota's tables.
+struct Widths {
+    number: usize,
+    /// On both sides of a resource's name.
+    beside: usize,
+    dashes: usize,
+    /// What comes between the numbers and the warnings.
+    gap: &'static str,
+    none: &'static str,
+}
+
+const WIDE: Widths = Widths { number: 10, beside: 21, dashes: 50, gap: "    ", none: "[--------]" };
+const NARROW: Widths = Widths { number: 6, beside: 14, dashes: 33, gap: " ", none: "[------]" };
+
 /// The table of xfs_quota's report.
 fn table(options: &Report, kind: QuotaType, records: &[Dquot], fs: &Fs) -> String {
+    let human = options.human_readable;
+    let Widths { number, beside, dashes, gap, none } = if human { NARROW } else { WIDE };
     let (blocks, inodes) = (options.blocks || !options.inodes, options.inodes);
-    let width = if options.human_readable { 6 } else { 10 };
     let mut text = String::new();
     if !options.no_headers {
         let image = options.image.display();
-        text += &format!("{} quota on {image} ({image})\n", title(kind));
-        let columns = 3 * width + 20;
-        let part = |name: &str| format!(" {name:^columns$}");
-        let heads: Vec<&str> =
-            [(blocks, "Blocks"), (inodes, "Inodes")].iter().filter(|h| h.0).map(|h| h.1).collect();
-        let line: String = heads.iter().map(|head| part(head)).collect();
-        text += &format!("{:10}{line}\n", "");
         let id = format!("{} ID", title(kind));
-        let each = format!(
-            " {:>width$} {:>width$} {:>width$} {:>15}  ",
-            "Used", "Soft", "Hard", "Warn/Grace"
-        );
-        text += &format!("{id:10}{}\n", each.repeat(heads.len()));
-        text += &format!("{:-<10}{}\n", "", format!(" {:-<columns$}", "").repeat(heads.len()));
+        let (mut names, mut heads, mut lines) = (String::new(), String::new(), String::new());
+        let shown = [(blocks, "Blocks", "Warn/Grace"), (inodes, "Inodes", "Warn/ Grace")];
+        for (_, name, grace) in shown.into_iter().filter(|(shown, ..)| *shown) {
+            names += &format!("{:beside$}{name}{:beside$}", "", "");
+            let grace = if human { "Warn/Grace " } else { grace };
+            let [used, soft, hard] = ["Used", "Soft", "Hard"];
+            heads += &format!(" {used:>number$} {soft:>number$} {hard:>number$}{gap}{grace}{gap}");
+            lines += &format!(" {:-<dashes$}", "");
+        }
+        let end = if human { "" } else { " " };
+        text += &format!("{} quota on {image} ({image})\n{:10}{names}\n", title(kind), "");
+        text += &format!("{id:10}{heads}{end}\n{:-<10}{lines} \n", "");
     }
     let now = uxfs::clock::Clock::Real.now().sec.max(0) as u64;
     for record in records {
         let row = |of: &Resource, show: &dyn Fn(u64) -> String| {
-            format!(
-                " {:>width$} {:>width$} {:>width$} {:>6} {:<10}",
-                show(of.used),
-                show(of.soft),
-                show(of.hard),
-                "00",
-                grace(if record.id == 0 { 0 } else { of.timer }, now)
-            )
+            let [used, soft, hard] = [of.used, of.soft, of.hard].map(show);
+            let grace = match of.timer {
+                0 => none.to_owned(),
+                _ if record.id == 0 => none.to_owned(),
+                ends => left(ends, now),
+            };
+            let width = if human { 8 } else { 9 };
+            format!(" {used:>number$} {soft:>number$} {hard:>number$}{gap} 00 {grace:>width$}")
         };
-        let kibibytes = |count: u64| match options.human_readable {
-            true => number::human(count << fs.geo.block_log),
+        let kibibytes = |count: u64| match human {
+            true => short(count << fs.geo.block_log),
             false => ((count << fs.geo.block_log) / 1024).to_string(),
         };
         text += &format!("{:<10}", name(kind, record.id, options.numeric));
@@ -279,15 +293,24 @@ fn table(options: &Report, kind: QuotaType, records: &[Dquot], fs: &Fs) -> Strin
     text
 }
 
+/// A size with a letter, and a decimal where it is needed.
+fn short(bytes: u64) -> String {
+    let letters = ["", "K", "M", "G", "T", "P", "E"];
+    let unit = (1..letters.len()).take_while(|unit| bytes >> (10 * unit) > 0).count();
+    let scale = 1u64 << (10 * unit);
+    match bytes % scale {
+        0 => format!("{}{}", bytes / scale, letters[unit]),
+        _ => format!("{:.1}{}", bytes as f64 / scale as f64, letters[unit]),
+    }
+}
+
 /// What is left of a grace period.
-fn grace(ends: u64, now: u64) -> String {
+fn left(ends: u64, now: u64) -> String {
     const DAY: u64 = 24 * 60 * 60;
-    let left = ends.saturating_sub(now);
-    match ends {
-        0 => "[--------]".to_owned(),
-        _ if left == 0 => "[-none-]".to_owned(),
-        _ if left > DAY => format!("[{} days]", left.div_ceil(DAY)),
-        _ => format!("[{:02}:{:02}:{:02}]", left / 3600, left / 60 % 60, left % 60),
+    match ends.saturating_sub(now) {
+        0 => "[-none-]".to_owned(),
+        left if left > DAY => format!("[{} days]", left.div_ceil(DAY)),
+        left => format!("[{:02}:{:02}:{:02}]", left / 3600, left / 60 % 60, left % 60),
     }
 }
 
@@ -311,7 +334,7 @@ fn state(options: &State, session: &Session, images: &Images) -> Result<()> {
             }
             None => "N/A".to_owned(),
         };
-        let days = |seconds: u64| grace(seconds, 0);
+        let days = |seconds: u64| left(seconds, 0);
         session.print(format!(
             "{} quota state on {}\n  Accounting: {}\n  Enforcement: {}\n  Inode: {inode}\n\
              Blocks grace time: {}\nInodes grace time: {}\nRealtime Blocks grace time: {}\n",
@@ -423,9 +446,14 @@ mod tests {
 
     #[test]
     fn grace_periods_print_as_in_xfs_quota() {
-        assert_eq!(grace(0, 5), "[--------]");
-        assert_eq!(grace(5, 5), "[-none-]");
-        assert_eq!(grace(5 + 7 * 86_400, 5), "[7 days]");
-        assert_eq!(grace(3_605, 0), "[01:00:05]");
+        assert_eq!(left(5, 5), "[-none-]");
+        assert_eq!(left(5 + 7 * 86_400, 5), "[7 days]");
+        assert_eq!(left(3_605, 0), "[01:00:05]");
+    }
+
+    #[test]
+    fn sizes_have_a_decimal_where_they_need_one() {
+        let shown = [0, 4096, 5 << 30, 1536].map(short);
+        assert_eq!(shown, ["0", "4K", "5G", "1.5K"]);
     }
 }

@@ -33,6 +33,7 @@ mod names;
 mod nbd;
 mod ordered;
 mod population;
+mod quota;
 mod readme;
 mod refusals;
 mod remounts;

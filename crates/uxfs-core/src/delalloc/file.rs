@@ -211,7 +211,7 @@ impl Pages {
         let reserved = u64::from(backing == Backing::Reserved);
         let changes = u64::from(backing != Backing::Own);
         if reserved > 0 {
-            self.limits.iter().for_each(|dquot| dquot.count_delayed(more));
+            self.limits.iter().for_each(|dquot| dquot.count_delayed(reserved, more));
         }
         if more {
             (self.reserved, self.changes) = (self.reserved + reserved, self.changes + changes);
@@ -222,9 +222,7 @@ impl Pages {
 
     /// Removes all dirty blocks. Returns the number of reserved blocks that this frees.
     pub(super) fn clear(&mut self) -> u64 {
-        for _ in 0..self.reserved {
-            self.limits.iter().for_each(|dquot| dquot.count_delayed(false));
-        }
+        self.limits.iter().for_each(|dquot| dquot.count_delayed(self.reserved, false));
         self.map.clear();
         self.changes = 0;
         core::mem::take(&mut self.reserved) + core::mem::take(&mut self.tree)

@@ -1,6 +1,5 @@
 //! Dquots in the log: the record, without checksum and LSN (XFS' dquot log item).
 
-use uxfs_format::BASIC_BLOCK;
 use uxfs_format::dquot::LOGGED_LEN;
 use uxfs_format::log::DquotItem;
 use uxfs_journal::Regions;
@@ -45,7 +44,7 @@ fn put(fs: &Mount, dquot: &Dquot, state: &DquotState, regions: &mut dyn Regions)
     let item = DquotItem {
         id: dquot.id,
         blkno: dquot.buf.daddr(),
-        len: (dquot.buf.len() / BASIC_BLOCK) as i32,
+        len: (dquot.buf.len() >> fs.geo.block_log) as i32,
         boffset: dquot.offset as u32,
     };
     regions.region(&item.encode());

@@ -61,7 +61,7 @@ pub(super) fn collect(fs: &Fs, overlay: &Arc<Overlay>, lsn: Lsn) -> Result<Chang
         }
         covered.extend(sectors);
         match block.kind {
-            BufKind::Dquot(_) => items.extend(records(overlay, &block, lsn)?),
+            BufKind::Dquot(_) => items.extend(records(fs, overlay, &block, lsn)?),
             _ => items.extend(item(fs, overlay, &block, lsn)?),
         }
     }
@@ -111,7 +111,7 @@ fn blocks(fs: &Fs) -> Vec<Block> {
 }
 
 /// Stamps the quota records of a block that differ, and makes them items.
-fn records(overlay: &Arc<Overlay>, block: &Block, lsn: Lsn) -> Result<Vec<Vec<Vec<u8>>>> {
+fn records(fs: &Fs, overlay: &Arc<Overlay>, block: &Block, lsn: Lsn) -> Result<Vec<Vec<Vec<u8>>>> {
     let (mut old, mut new) = (vec![0; block.len], vec![0; block.len]);
     read(&**overlay.below(), block.daddr, &mut old)?;
     read(&**overlay, block.daddr, &mut new)?;
@@ -123,7 +123,7 @@ fn records(overlay: &Arc<Overlay>, block: &Block, lsn: Lsn) -> Result<Vec<Vec<Ve
         let format = DquotItem {
             id: dquot::ID.get(new),
             blkno: block.daddr,
-            len: (block.len / BASIC_BLOCK) as i32,
+            len: (block.len >> fs.geo.block_log) as i32,
             boffset: (index * dquot::LEN) as u32,
         };
         items.push(Item::Dquot(format, &new[..dquot::LOGGED_LEN]).encode());

@@ -11,7 +11,7 @@ pub struct DquotItem {
     pub id: u32,
     /// Device address of the buffer that holds the record.
     pub blkno: Daddr,
-    /// The buffer's length in basic blocks.
+    /// The buffer's length in file system blocks.
     pub len: i32,
     /// Offset of the record in the buffer.
     pub boffset: u32,

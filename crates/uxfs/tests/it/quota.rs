@@ -127,7 +127,7 @@ fn alternate(line: &str, kernel: Kernel, rounds: u64) {
         judge(&volume, &at);
         let ours = records(&volume.open_read_only());
         assert_eq!(ours, in_memory, "{at}");
-        assert!(used(&ours).len() > 100, "{at}: {} records", ours.len());
+        assert!(used(&ours).len() > 30, "{at}: {} records", ours.len());
         assert_eq!(used(&ours), counted_by_kernel(kernel, &volume.path), "{at}");
         // The kernel goes on from our records.
         let script = "for n in 1 2 3 4 5 6 7 8 9; do f=$(find /mnt -type f | sed -n \"${n}0p\")\n\
@@ -205,6 +205,25 @@ fn a_log_with_dquots_is_recovered() {
     }
 }
 
+/// A kernel's log with dquots is recovered to what the kernel itself leaves behind.
+#[test]
+fn a_kernels_log_with_dquots_is_recovered() {
+    let (volume, copy) = (Volume::real(400, ""), Volume::real(400, ""));
+    let script = "set -e\nmount -t xfs -o uquota,gquota,pquota /drive/0 /mnt\n\
+        for n in 1 2 3 4 5 6 7 8 9; do\n\
+        dd if=/dev/zero of=/mnt/f$n bs=4k count=$n 2>/dev/null; chown 100$n:200$n /mnt/f$n; done\n\
+        sync; dd if=/drive/0 of=/drive/1 bs=1M 2>/dev/null; umount /mnt\n";
+    let machine = vm::Vm::new(Kernel::Current).drive(&volume.path, true).drive(&copy.path, true);
+    machine.script(script).run().unwrap_or_else(|f| panic!("{f}"));
+    let fs = copy.open();
+    let items = &fs.recovery().unwrap().replay.items;
+    assert!(items[&uxfs_format::log::ItemKind::Dquot] > 10, "{items:?}");
+    fs.close().unwrap();
+    judge(&copy, "recovered");
+    let (ours, theirs) = (records(&copy.open_read_only()), records(&volume.open_read_only()));
+    assert_eq!(ours, theirs);
+}
+
 /// Limits and timers of either side are read by the other.
 #[test]
 fn limits_and_grace_periods_go_both_ways() {
@@ -246,22 +265,22 @@ fn until_refused(mut step: impl FnMut(u64) -> uxfs::Result<()>) -> (u64, i32) {
 /// kernel.
 #[test]
 fn limits_are_enforced_where_a_kernel_enforces_them() {
+    // A kernel reserves some dozens of blocks for a creation, so creations come before the blocks run out.
     let script = "quota 'limit -u bhard=400k 1001'
         quota 'limit -g ihard=9 2002'
-        quota 'limit -p ihard=7 bhard=80k 9'
+        quota 'limit -p ihard=7 bhard=600k 9'
+        say() { echo $1 $(grep -o 'Disk quota exceeded\\|No space left' /tmp/e); }
+        fill() { i=0; while dd if=/dev/zero of=$1 bs=4096 count=1 seek=$i conv=notrunc 2>/tmp/e; do i=$((i+1)); done; say $i; }
+        create() { i=0; while touch $1/$i 2>/tmp/e; do i=$((i+1)); done; say $i; }
         touch /mnt/f; chown 1001 /mnt/f
         mkdir /mnt/g /mnt/p; chgrp 2002 /mnt/g; chmod g+s /mnt/g
         quota 'project -s -p /mnt/p 9' >/dev/null 2>&1
-        i=0; while dd if=/dev/zero of=/mnt/f bs=4096 count=1 seek=$i conv=notrunc 2>/tmp/e; do i=$((i+1)); done
-        echo $i $(tail -1 /tmp/e)
-        i=0; while touch /mnt/g/$i 2>/tmp/e; do i=$((i+1)); done; echo $i $(tail -1 /tmp/e)
-        i=0; while dd if=/dev/zero of=/mnt/p/f bs=4096 count=1 seek=$i conv=notrunc 2>/tmp/e; do i=$((i+1)); done
-        echo $i $(tail -1 /tmp/e)
-        i=0; while touch /mnt/p/$i 2>/tmp/e; do i=$((i+1)); done; echo $i $(tail -1 /tmp/e)";
+        touch /mnt/p/f
+        fill /mnt/f; create /mnt/g; create /mnt/p; fill /mnt/p/f";
     let theirs = Volume::real(400, "");
     let text = in_kernel(Kernel::Current, &theirs.path, &format!("mkdir -p /tmp\n{script}"));
     let errno = |line: &str| match line {
-        _ if line.contains("uota exceeded") => 122,
+        _ if line.contains("quota exceeded") => 122,
         _ if line.contains("No space left") => 28,
         _ => panic!("{text}"),
     };
@@ -281,7 +300,7 @@ fn limits_are_enforced_where_a_kernel_enforces_them() {
         };
         set(QuotaType::User, 1001, Some(100), None);
         set(QuotaType::Group, 2002, None, Some(9));
-        set(QuotaType::Project, 9, Some(20), Some(7));
+        set(QuotaType::Project, 9, Some(150), Some(7));
         let mut new = NewInode::file(0o644);
         new.uid = 1001;
         let file = fs.create(fs.root(), b"f", &new).unwrap();
@@ -302,10 +321,10 @@ fn limits_are_enforced_where_a_kernel_enforces_them() {
         let group =
             until_refused(|n| fs.create(in_group, format!("{n}").as_bytes(), &grouped).map(|_| ()));
         let data = fs.create(in_project, b"f", &new).unwrap();
-        let blocks = until_refused(|at| write(append(data)(at)));
         let project =
             until_refused(|n| fs.create(in_project, format!("{n}").as_bytes(), &new).map(|_| ()));
-        assert_eq!([user, group, blocks, project][..], theirs[..], "delayed: {delayed}\n{text}");
+        let blocks = until_refused(|at| write(append(data)(at)));
+        assert_eq!([user, group, project, blocks][..], theirs[..], "delayed: {delayed}\n{text}");
         // What is freed can be used again.
         fs.truncate(file, 4096 * 50).unwrap();
         assert_eq!(until_refused(|at| write(append(file)(50 + at))).0, 50);

@@ -170,15 +170,18 @@ impl Replayer<'_> {
         let Some((_, kind)) = all.into_iter().find(of_record) else {
             return Err(bad("wrong magic number, version, type or id"));
         };
-        let len = u16::try_from(format.len).unwrap_or(0);
-        if self.quota_is_off(kind) || self.is_cancelled(format.blkno, len) {
+        let len =
+            u64::try_from(format.len).unwrap_or(0).min(BYTES_MAX as u64) << self.geo.block_log;
+        let sectors = u16::try_from(len / BASIC_BLOCK as u64).unwrap_or(0);
+        if self.quota_is_off(kind) || self.is_cancelled(format.blkno, sectors) {
             return Ok(());
         }
         let at = format.boffset as usize;
-        if record.len() > dquot::LEN || at + dquot::LEN > usize::from(len) * BASIC_BLOCK {
+        let len = (len as usize).min(BYTES_MAX);
+        if record.len() > dquot::LEN || at.saturating_add(dquot::LEN) > len {
             return Err(bad("it lies outside its block"));
         }
-        let mut bytes = vec![0; usize::from(len) * BASIC_BLOCK];
+        let mut bytes = vec![0; len];
         self.read(format.blkno, &mut bytes)?;
         let raw = &mut bytes[at..at + dquot::LEN];
         let on_disk = dquot::LSN.get(raw);
