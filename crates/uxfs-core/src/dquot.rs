@@ -28,6 +28,12 @@ use crate::error::{Error, Result};
 /// A shared reference to a dquot.
 pub(crate) type DquotRef = Arc<Dquot>;
 
+/// The dquots that a transaction changes.
+pub(crate) type Changes = SmallVec<[(DquotRef, Change); 3]>;
+
+/// What a transaction holds of dquots.
+pub(crate) type Holds = SmallVec<[(DquotRef, Usage); 3]>;
+
 /// The dquots whose limits bind a file.
 pub(crate) type Limiting = SmallVec<[DquotRef; 3]>;
 

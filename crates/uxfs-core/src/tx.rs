@@ -42,6 +42,7 @@ use uxfs_sync::{MappedRwLockWriteGuard, MutexGuard, RwLockReadGuard};
 use crate::ag::AgState;
 use crate::buf::{BufRef, Pieces};
 use crate::deferred::Deferred;
+use crate::dquot::{Changes, Holds};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::{Changed, InodeRef, InodeState};
@@ -102,9 +103,9 @@ pub struct Tx<'fs> {
     reserved: u64,
     counters: Counters,
     /// Dquots that it changes.
-    dquots: account::Changes,
+    dquots: Changes,
     /// What it holds of quotas.
-    holds: account::Holds,
+    holds: Holds,
     /// No limits of quotas bind it.
     unlimited: bool,
     gone: Vec<(Ino, u32)>,
@@ -191,8 +192,8 @@ impl<'fs> Tx<'fs> {
             rolling: Rolling::default(),
             reserved: blocks,
             counters: Counters::default(),
-            dquots: account::Changes::new(),
-            holds: account::Holds::new(),
+            dquots: Changes::new(),
+            holds: Holds::new(),
             unlimited: false,
             gone: Vec::new(),
             made: Vec::new(),

@@ -14,12 +14,6 @@ use crate::dquot::{Change, DquotRef, Quota, Usage};
 use crate::error::Result;
 use crate::journal::{Cil, dquot_item};
 
-/// The dquots that a transaction changes.
-pub(super) type Changes = SmallVec<[(DquotRef, Change); 3]>;
-
-/// What a transaction holds of dquots.
-pub(super) type Holds = SmallVec<[(DquotRef, Usage); 3]>;
-
 /// A subject of quota, and the blocks and inodes that it gets.
 type Difference = (QuotaType, u32, i64, i64);
 
