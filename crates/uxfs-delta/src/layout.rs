@@ -105,7 +105,8 @@ pub(crate) struct RawBody {
     pub(crate) made_at: U64,
     pub(crate) image_len: U64,
     pub(crate) block_size: U32,
-    pub(crate) reserved: U32,
+    /// Bytes of the holder behind the layers; 0 if there is none.
+    pub(crate) holder_len: U32,
     pub(crate) changed_bytes: U64,
     pub(crate) stored_bytes: U64,
 }

@@ -49,6 +49,6 @@ pub use hash::Hash;
 pub use index::{Extent, Index};
 pub use key::Key;
 pub use layout::TRAILER_LEN;
-pub use manifest::{Layer, MANIFEST_MAX, Manifest};
+pub use manifest::{HOLDER_NAME_MAX, Holder, Layer, MANIFEST_MAX, Manifest};
 pub use trailer::{Head, Trailer};
 pub use writer::{Delta, Writer, is_zero};

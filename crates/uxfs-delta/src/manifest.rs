@@ -1,7 +1,7 @@
 //! A manifest: the deltas that make the image of one moment.
 //!
 //! 1. Its number is part of what its hash covers: an old manifest under a new name is refused.
-//! 2. Layers are listed from the bottom, which is a base, to the top.
+//! 2. Layers are listed from the bottom, which is a base, to the top. The holder, if there is one, is behind them.
 
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -46,6 +46,38 @@ impl Layer {
     }
 }
 
+/// Who holds a volume: its writer goes on, and no other may begin.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The machine and process, for people. The first [`HOLDER_NAME_MAX`] characters are kept.
+    pub name: String,
+    /// Since when, in milliseconds since 1970, UTC.
+    pub since: u64,
+}
+
+/// The most characters of a holder's name.
+pub const HOLDER_NAME_MAX: usize = 80;
+
+impl Holder {
+    fn to_bytes(&self) -> Vec<u8> {
+        let name: String = self.name.chars().take(HOLDER_NAME_MAX).collect();
+        [&self.since.to_le_bytes()[..], name.as_bytes()].concat()
+    }
+
+    fn parse(bytes: &[u8]) -> Result<Option<Self>> {
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let damaged = Error::Damaged("the manifest's holder");
+        let Some((since, name)) = bytes.split_first_chunk() else { return Err(damaged) };
+        let name = core::str::from_utf8(name).ok();
+        let Some(name) = name.filter(|name| name.chars().count() <= HOLDER_NAME_MAX) else {
+            return Err(damaged);
+        };
+        Ok(Some(Self { name: name.to_owned(), since: u64::from_le_bytes(*since) }))
+    }
+}
+
 /// The image of one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Manifest {
@@ -71,6 +103,8 @@ pub struct Manifest {
     pub stored_bytes: u64,
     /// The deltas, from the bottom to the top.
     pub layers: Vec<Layer>,
+    /// Who goes on from it; `None` if any writer may.
+    pub holder: Option<Holder>,
 }
 
 fn hash(head: &RawManifest, body: &[u8]) -> Hash {
@@ -82,7 +116,9 @@ fn hash(head: &RawManifest, body: &[u8]) -> Hash {
 impl Manifest {
     /// Bytes of the object, without those that a key adds.
     pub fn object_len(&self) -> u64 {
-        (MANIFEST_HEAD_LEN + BODY_HEAD_LEN + self.layers.len() * size_of::<RawLayer>()) as u64
+        let holder = self.holder.as_ref().map_or(0, |holder| holder.to_bytes().len());
+        let layers = self.layers.len() * size_of::<RawLayer>();
+        (MANIFEST_HEAD_LEN + BODY_HEAD_LEN + layers + holder) as u64
     }
 
     /// The bytes of the object, and its hash.
@@ -90,6 +126,7 @@ impl Manifest {
     /// # Errors
     /// [`Error::System`] if there are no random numbers for a salt.
     pub fn build(&self, key: Option<&Key>) -> Result<(Vec<u8>, Hash)> {
+        let holder = self.holder.as_ref().map_or_else(Vec::new, Holder::to_bytes);
         let raw = RawBody {
             parent: self.parent.unwrap_or_default().0,
             writer: self.writer,
@@ -97,7 +134,7 @@ impl Manifest {
             made_at: self.made_at.into(),
             image_len: self.image_len.into(),
             block_size: self.block_size.into(),
-            reserved: 0.into(),
+            holder_len: (holder.len() as u32).into(),
             changed_bytes: self.changed_bytes.into(),
             stored_bytes: self.stored_bytes.into(),
         };
@@ -113,6 +150,7 @@ impl Manifest {
             };
             body.extend_from_slice(raw.as_bytes());
         }
+        body.extend_from_slice(&holder);
         let mut head = RawManifest {
             magic: MANIFEST_MAGIC,
             version: VERSION.into(),
@@ -165,6 +203,10 @@ impl Manifest {
             return Err(Error::Damaged("the manifest is cut short"));
         };
         let raw = RawBody::ref_from_bytes(raw).map_err(|_| Error::Damaged("the manifest"))?;
+        let holder_at = layers.len().checked_sub(raw.holder_len.get() as usize);
+        let Some((layers, holder)) = holder_at.and_then(|at| layers.split_at_checked(at)) else {
+            return Err(Error::Damaged("the manifest is cut short"));
+        };
         let layers = <[RawLayer]>::ref_from_bytes(layers);
         let layers = layers.map_err(|_| Error::Damaged("the manifest's layers"))?;
         if layers.len() as u64 != head.layers.get() {
@@ -190,6 +232,7 @@ impl Manifest {
             changed_bytes: raw.changed_bytes.get(),
             stored_bytes: raw.stored_bytes.get(),
             layers: layers.iter().map(layer).collect(),
+            holder: Holder::parse(holder)?,
         };
         Ok((manifest, id))
     }

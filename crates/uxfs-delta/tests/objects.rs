@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use uxfs_delta::{
-    Delta, Error, Hash, Head, Index, Key, Layer, Manifest, TRAILER_LEN, Trailer, Writer,
+    Delta, Error, Hash, Head, Holder, Index, Key, Layer, Manifest, TRAILER_LEN, Trailer, Writer,
 };
 use uxfs_testkit::Rng;
 
@@ -189,10 +189,17 @@ fn manifests_are_read_as_written_and_nothing_else() {
         changed_bytes: 10,
         stored_bytes: 9,
         layers: (1..5).map(layer).collect(),
+        holder: None,
     };
+    let holder = Holder { name: "a machine".into(), since: 7 };
+    let held = Manifest { holder: Some(holder), ..manifest.clone() };
     let mut rng = Rng::new(2);
-    for key in [None, Some(&key())] {
+    let key = key();
+    for (manifest, key) in
+        [(&manifest, None), (&held, None), (&manifest, Some(&key)), (&held, Some(&key))]
+    {
         let (bytes, hash) = manifest.build(key).unwrap();
+        assert_eq!(manifest.object_len(), bytes.len() as u64 - if key.is_some() { 16 } else { 0 });
         assert_eq!(Manifest::parse(42, &bytes, key).unwrap(), (manifest.clone(), hash));
         assert!(Manifest::parse(43, &bytes, key).is_err());
         for _ in 0..1000 {

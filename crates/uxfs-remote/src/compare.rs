@@ -27,22 +27,33 @@ struct Piece {
     count: u64,
 }
 
-/// Takes the marks of blocks away that the checkpoint holds as the device does. All blocks are marked.
+/// Takes the marks of blocks in `runs`, which are all marked, away if the checkpoint holds them as the device
+/// does.
 ///
 /// # Errors
-/// Those of the device and the store. All blocks are then marked.
-pub(crate) fn narrow(tracker: &Tracker, dev: &dyn BlockDev, checkpoint: &Checkpoint) -> Result<()> {
-    let compared = compare(tracker, dev, checkpoint);
+/// Those of the device and the store. All these blocks are then marked.
+pub(crate) fn narrow(
+    tracker: &Tracker,
+    dev: &dyn BlockDev,
+    checkpoint: &Checkpoint,
+    runs: &[(u64, u64)],
+) -> Result<()> {
+    let compared = compare(tracker, dev, checkpoint, runs);
     if compared.is_err() {
-        tracker.mark(0, tracker.len().div_ceil(tracker.block()));
+        runs.iter().for_each(|(first, count)| tracker.mark(*first, *count));
     }
     compared
 }
 
-fn compare(tracker: &Tracker, dev: &dyn BlockDev, checkpoint: &Checkpoint) -> Result<()> {
+fn compare(
+    tracker: &Tracker,
+    dev: &dyn BlockDev,
+    checkpoint: &Checkpoint,
+    runs: &[(u64, u64)],
+) -> Result<()> {
     let block = tracker.block();
     let mut pieces = Vec::new();
-    for run in checkpoint.map().find(0, tracker.len().div_ceil(block)) {
+    for run in runs.iter().flat_map(|(first, count)| checkpoint.map().find(*first, *count)) {
         match run.source {
             Source::Zeroes => compare_zeroes(tracker, dev, run.first, run.count)?,
             Source::Layer(layer, mut at) => {

@@ -2,6 +2,8 @@
 
 use std::io;
 
+use uxfs_delta::Holder;
+
 /// Result with this crate's error.
 pub type Result<T> = core::result::Result<T, Error>;
 
@@ -51,6 +53,35 @@ pub enum Error {
         /// The other writer's epoch.
         epoch: u64,
     },
+    /// A writer from afar holds the volume.
+    #[error(
+        "{} writes this volume (checkpoint {number}): end it there, or if it is gone for good, take the \
+         volume over by `uxfs mount --takeover`; what it did not ship is then lost",
+        holder.name
+    )]
+    Held {
+        /// The writer, and since when.
+        holder: Holder,
+        /// The last checkpoint.
+        number: u64,
+        /// When that was made, in milliseconds since 1970.
+        made_at: u64,
+    },
+    /// A write cache has changes of a writer that lost its place.
+    #[error(
+        "its write cache has changes that were not shipped before another writer took the volume over \
+         (checkpoint {number}, epoch {epoch}): they cannot be added to the other writer's; remove the \
+         cache's directory to go on without them"
+    )]
+    Unshipped {
+        /// The last checkpoint of the other writer.
+        number: u64,
+        /// Its epoch.
+        epoch: u64,
+    },
+    /// The files of a write cache.
+    #[error("the write cache: {0}")]
+    Cache(io::Error),
     /// The last checkpoint was compacted meanwhile; the next try goes on from that.
     #[error("the last checkpoint was compacted meanwhile")]
     Overtaken,
@@ -78,7 +109,7 @@ impl Error {
     pub fn is_final(&self) -> bool {
         match self {
             Self::Store { source, .. } => !crate::patience::may_pass(source),
-            Self::Image(_) | Self::Overtaken => false,
+            Self::Image(_) | Self::Cache(_) | Self::Overtaken => false,
             _ => true,
         }
     }
@@ -87,7 +118,9 @@ impl Error {
 impl From<Error> for io::Error {
     fn from(error: Error) -> Self {
         let kind = match &error {
-            Error::Store { source, .. } | Error::Image(source) => source.kind(),
+            Error::Store { source, .. } | Error::Image(source) | Error::Cache(source) => {
+                source.kind()
+            }
             Error::NoVolume | Error::NoCheckpoint(_) | Error::Missing(_) => io::ErrorKind::NotFound,
             Error::Invalid(_) => io::ErrorKind::InvalidInput,
             Error::Object { .. } => io::ErrorKind::InvalidData,

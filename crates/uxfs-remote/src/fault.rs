@@ -20,6 +20,16 @@ pub enum Fault {
     NamedRemoved,
     /// A flush in `sync` mode returns before its checkpoint is in the store.
     FlushEarly,
+    /// A writer looks whether its number is free, and then puts its manifest whatever is there.
+    FenceLate,
+    /// A writer claims a volume that another one holds.
+    HolderIgnored,
+    /// Changes of a writer that was overtaken are shipped when it comes back.
+    LostShipped,
+    /// The map of a write cache is durable before the blocks that it names.
+    MapFirst,
+    /// A write cache gives the room of blocks back that are not shipped.
+    GivenBackEarly,
 }
 
 #[cfg(feature = "faults")]

@@ -15,13 +15,16 @@
 //!
 //! From the bottom up: `store` and `cloud` (objects by name), `patience` (trying again), `remote` (the
 //! manifests of a volume), `map` and `checkpoint` (which delta holds each block), `restore`, `remote_dev`
-//! and `cache` (reading), `tracker` (what changed), `publisher` (a checkpoint put), `compare`, `shipper`
+//! and `cache` (reading), `bits` and `tracker` (what changed), `publisher` (a checkpoint put), `compare`,
+//! `cache_head` and `write_cache` (changes on this machine's disk), `hold` (who may write from afar), `shipper`
 //! (a device that ships), `prune` and `compact` (what becomes of old checkpoints).
 
 #![warn(missing_docs)]
 
 mod address;
+mod bits;
 mod cache;
+mod cache_head;
 mod checkpoint;
 pub mod cloud;
 mod compact;
@@ -29,6 +32,7 @@ mod compare;
 mod error;
 #[doc(hidden)]
 pub mod fault;
+mod hold;
 mod map;
 mod offline;
 mod parallel;
@@ -41,6 +45,7 @@ mod restore;
 mod shipper;
 mod store;
 mod tracker;
+mod write_cache;
 
 pub use address::{Address, At};
 pub use bytes::Bytes;
@@ -48,6 +53,7 @@ pub use cache::CacheOptions;
 pub use checkpoint::Checkpoint;
 pub use compact::{Compacted, compact};
 pub use error::{Error, Result};
+pub use hold::HoldOptions;
 pub use offline::ship;
 pub use patience::Patience;
 pub use prune::{Pruned, Retention, prune};
@@ -57,4 +63,5 @@ pub use remote_dev::RemoteDev;
 pub use restore::{Restored, restore};
 pub use shipper::{ShipMode, ShipOptions, ShipStatus, Shipper};
 pub use store::{Entry, Store};
-pub use uxfs_delta::{Key, Manifest};
+pub use uxfs_delta::{Holder, Key, Manifest};
+pub use write_cache::CacheFiles;

@@ -26,9 +26,10 @@ pub fn ship(
     let (mut publisher, last) = Publisher::begin(remote, new_writer()?, uuid, dev.len())?;
     // Nothing is copied aside, because nothing is written.
     let tracker = Tracker::new(dev.len(), BLOCK, 1);
-    tracker.mark(0, dev.len().div_ceil(u64::from(BLOCK)));
+    let all = tracker.all_blocks();
+    tracker.mark(all.0, all.1);
     if let Some(last) = &last {
-        narrow(&tracker, dev, last)?;
+        narrow(&tracker, dev, last, &[all])?;
     }
     if last.is_some() && !tracker.is_dirty() {
         return Ok(None);

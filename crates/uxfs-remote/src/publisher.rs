@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use uxfs_delta::{Hash, Head, Layer, Manifest, Writer, is_zero};
+use uxfs_delta::{Hash, Head, Holder, Layer, Manifest, Writer, is_zero};
 use uxfs_disk::BlockDev;
 
 use crate::checkpoint::Checkpoint;
@@ -55,6 +55,8 @@ pub(crate) struct Publisher {
     remote: Arc<Remote>,
     writer: [u8; 16],
     epoch: u64,
+    /// Named by each checkpoint of a writer that holds the volume.
+    holder: Option<Holder>,
     uuid: [u8; 16],
     image_len: u64,
     last: Option<(Manifest, Hash)>,
@@ -112,11 +114,21 @@ impl Filling<'_> {
     }
 }
 
+/// The deltas of a checkpoint.
+fn held_by(checkpoint: &Checkpoint) -> Vec<Held> {
+    let layers = checkpoint.manifest().layers.iter().zip(checkpoint.indexes());
+    let held = |(layer, index): (&Layer, &uxfs_delta::Index)| Held {
+        layer: *layer,
+        runs: index.extents().iter().map(|extent| (extent.first, extent.count)).collect(),
+    };
+    layers.map(held).collect()
+}
+
 impl Publisher {
     /// A writer for the volume `uuid` of `image_len` bytes. Returns the last checkpoint too, opened.
     ///
     /// # Errors
-    /// [`Error::OtherVolume`]; those of the store; what is wrong with an object.
+    /// [`Error::OtherVolume`], [`Error::Held`]; those of the store; what is wrong with an object.
     pub(crate) fn begin(
         remote: Arc<Remote>,
         writer: [u8; 16],
@@ -125,6 +137,10 @@ impl Publisher {
     ) -> Result<(Self, Option<Checkpoint>)> {
         let last = remote.newest()?;
         if let Some((manifest, _)) = &last {
+            if let Some(holder) = &manifest.holder {
+                let (number, made_at) = (manifest.number, manifest.made_at);
+                return Err(Error::Held { holder: holder.clone(), number, made_at });
+            }
             if manifest.uuid != uuid {
                 return Err(Error::OtherVolume("another UUID"));
             }
@@ -135,19 +151,13 @@ impl Publisher {
         let opened = last.as_ref().map(|(manifest, _)| manifest.clone());
         let opened = opened.map(|manifest| Checkpoint::open(Arc::clone(&remote), manifest));
         let opened = opened.transpose()?;
-        let held = opened.as_ref().map_or_else(Vec::new, |checkpoint| {
-            let layers = checkpoint.manifest().layers.iter().zip(checkpoint.indexes());
-            let held = |(layer, index): (&Layer, &uxfs_delta::Index)| Held {
-                layer: *layer,
-                runs: index.extents().iter().map(|extent| (extent.first, extent.count)).collect(),
-            };
-            layers.map(held).collect()
-        });
+        let held = opened.as_ref().map_or_else(Vec::new, held_by);
         let epoch = last.as_ref().map_or(1, |(manifest, _)| manifest.epoch + 1);
         let publisher = Self {
             remote,
             writer,
             epoch,
+            holder: None,
             uuid,
             image_len,
             last,
@@ -157,6 +167,41 @@ impl Publisher {
             proven: false,
         };
         Ok((publisher, opened))
+    }
+
+    /// The writer that made this claim, which is the last checkpoint.
+    pub(crate) fn holding(
+        remote: Arc<Remote>,
+        (claim, hash): (Manifest, Hash),
+        opened: &Checkpoint,
+    ) -> Self {
+        Self {
+            remote,
+            writer: claim.writer,
+            epoch: claim.epoch,
+            holder: claim.holder.clone(),
+            uuid: claim.uuid,
+            image_len: claim.image_len,
+            held: held_by(opened),
+            last: Some((claim, hash)),
+            objects: 0,
+            fenced: None,
+            proven: true,
+        }
+    }
+
+    /// Ends a hold: the last checkpoint is put again without a holder.
+    ///
+    /// # Errors
+    /// [`Error::Fenced`]; those of the store.
+    pub(crate) fn release(&mut self, now: u64) -> Result<()> {
+        self.holder = None;
+        loop {
+            match self.put_manifest(Vec::new(), self.held.len(), (0, 0), now) {
+                Err(Error::Overtaken) => {}
+                other => return other.map(drop),
+            }
+        }
     }
 
     /// The number of the last checkpoint; 0 if there is none.
@@ -360,6 +405,7 @@ impl Publisher {
                 changed_bytes,
                 stored_bytes,
                 layers: layers.map(|held| held.layer).collect(),
+                holder: self.holder.clone(),
             };
             self.prove(manifest.number - 1)?;
             let (theirs, hash) = match self.remote.publish(&manifest)? {

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use uxfs_delta::{Hash, Key, Layer, MANIFEST_MAX, Manifest};
 
+use crate::fault::{Fault, planted};
 use crate::{At, Entry, Error, Patience, Result, Store, parallel};
 
 /// Requests at once.
@@ -202,7 +203,15 @@ impl Remote {
         let (bytes, hash) = manifest.build(self.key())?;
         let bytes = Bytes::from(bytes);
         let name = manifest_name(manifest.number);
-        let made = self.ask(|store| store.put_new(&name, bytes.clone()));
+        let made = if planted(Fault::FenceLate) {
+            let is_taken = self.numbers()?.last().is_some_and(|last| *last >= manifest.number);
+            self.ask(|store| {
+                let put = || store.replace(&name, bytes.clone());
+                if is_taken { Ok(false) } else { put().map(|()| true) }
+            })
+        } else {
+            self.ask(|store| store.put_new(&name, bytes.clone()))
+        };
         if made.map_err(Error::store(format!("putting {name}")))? {
             return Ok(Put::Made(hash));
         }

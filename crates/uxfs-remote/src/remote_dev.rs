@@ -30,15 +30,15 @@ struct Window {
 
 /// A checkpoint as a device.
 pub struct RemoteDev {
-    checkpoint: Checkpoint,
+    checkpoint: Arc<Checkpoint>,
     cache: Cache,
     last: Mutex<Window>,
 }
 
 impl RemoteDev {
     /// The device of a checkpoint.
-    pub fn new(checkpoint: Checkpoint, cache: CacheOptions) -> Self {
-        Self { checkpoint, cache: Cache::new(cache), last: Mutex::default() }
+    pub fn new(checkpoint: impl Into<Arc<Checkpoint>>, cache: CacheOptions) -> Self {
+        Self { checkpoint: checkpoint.into(), cache: Cache::new(cache), last: Mutex::default() }
     }
 
     /// The checkpoint.

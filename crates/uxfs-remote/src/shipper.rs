@@ -6,7 +6,8 @@
 //! 3. `async`: a thread ships the newest moment that was flushed. While nothing is flushed it sends
 //!    nothing. What was not shipped for longer than the bound makes writers wait, a little at each write,
 //!    until the store has caught up.
-//! 4. A writer that lost its place to another one ships nothing any more: see [`crate::Error::Fenced`].
+//! 4. A writer that lost its place to another one ships nothing any more: see [`crate::Error::Fenced`]. If it
+//!    holds the volume, every later write and flush fails, so the volume stops.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -20,9 +21,11 @@ use uxfs_disk::BlockDev;
 use crate::checkpoint::Checkpoint;
 use crate::compare::narrow;
 use crate::fault::{Fault, planted};
+use crate::hold::{self, Hold, HoldOptions};
 use crate::publisher::{BLOCK, Published, Publisher};
 use crate::tracker::Tracker;
-use crate::{Error, Remote, Result};
+use crate::write_cache::WriteCache;
+use crate::{CacheFiles, Error, Remote, Result};
 
 /// How long a write waits at most while the store is behind.
 const SLOWED: Duration = Duration::from_millis(100);
@@ -112,12 +115,22 @@ struct State {
 
 struct Lead {
     publisher: Publisher,
-    /// The checkpoint that the device was not compared with yet.
-    uncompared: Option<Checkpoint>,
+    /// What the device was not compared with yet.
+    uncompared: Option<Uncompared>,
+}
+
+/// A checkpoint, and the runs of blocks in which the device may differ from it.
+struct Uncompared {
+    last: Arc<Checkpoint>,
+    runs: Vec<(u64, u64)>,
 }
 
 struct Inner {
     dev: Arc<dyn BlockDev>,
+    /// The same device, if this writer holds the volume.
+    cache: Option<Arc<WriteCache>>,
+    /// Another writer took the volume over that this one held.
+    lost: AtomicBool,
     options: ShipOptions,
     tracker: Tracker,
     /// Held while a checkpoint is shipped.
@@ -146,7 +159,8 @@ pub(crate) fn new_writer() -> Result<[u8; 16]> {
     Ok(writer)
 }
 
-fn now() -> u64 {
+/// Milliseconds since 1970.
+pub(crate) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
@@ -163,14 +177,53 @@ impl Shipper {
         uuid: [u8; 16],
         options: ShipOptions,
     ) -> Result<Self> {
-        let shipper = Self::without_thread(dev, remote, uuid, options, new_writer()?)?;
-        if options.mode == ShipMode::Async {
-            let inner = Arc::clone(&shipper.inner);
+        Self::without_thread(dev, remote, uuid, options, new_writer()?)?.with_thread()
+    }
+
+    /// Claims the volume in a store, to write it from afar: the device is its last checkpoint and, above that,
+    /// a cache on this machine's disk, which `open` opens for an image of so many bytes. A predecessor's
+    /// changes in the cache are part of the device, and are shipped.
+    ///
+    /// # Errors
+    /// [`Error::Held`], [`Error::Unshipped`], [`Error::NoVolume`]; those of the store and of the cache; what is
+    /// wrong with an object.
+    pub fn hold(
+        remote: Arc<Remote>,
+        open: &dyn Fn(u64) -> io::Result<CacheFiles>,
+        options: &HoldOptions,
+    ) -> Result<Self> {
+        Self::hold_without_thread(remote, open, options, new_writer()?)?.with_thread()
+    }
+
+    /// As [`Shipper::hold`], but nothing is shipped in the background, as [`Shipper::without_thread`].
+    ///
+    /// # Errors
+    /// As [`Shipper::hold`].
+    pub fn hold_without_thread(
+        remote: Arc<Remote>,
+        open: &dyn Fn(u64) -> io::Result<CacheFiles>,
+        options: &HoldOptions,
+        writer: [u8; 16],
+    ) -> Result<Self> {
+        let Hold { cache, publisher, checkpoint } = hold::begin(&remote, open, options, writer)?;
+        let runs = cache.runs();
+        let uncompared =
+            (!runs.is_empty()).then(|| Uncompared { last: checkpoint, runs: runs.clone() });
+        let lead = Lead { publisher, uncompared };
+        let dev = Arc::<WriteCache>::clone(&cache);
+        let shipper = Self::new(dev, Some(cache), remote, lead, options.ship);
+        runs.iter().for_each(|(first, count)| shipper.inner.tracker.mark(*first, *count));
+        Ok(shipper)
+    }
+
+    fn with_thread(self) -> Result<Self> {
+        if self.mode() == ShipMode::Async {
+            let inner = Arc::clone(&self.inner);
             let thread = std::thread::Builder::new().name("uxfs-ship".into());
             let thread = thread.spawn(move || inner.run()).map_err(Error::Image)?;
-            *shipper.thread.lock() = Some(thread);
+            *self.thread.lock() = Some(thread);
         }
-        Ok(shipper)
+        Ok(self)
     }
 
     /// As [`Shipper::start`], but nothing is shipped in the background: [`Shipper::ship_now`] does it. For
@@ -187,18 +240,34 @@ impl Shipper {
     ) -> Result<Self> {
         let len = dev.len();
         let (publisher, uncompared) = Publisher::begin(Arc::clone(&remote), writer, uuid, len)?;
-        let tracker = Tracker::new(len, BLOCK, options.aside_bytes);
-        tracker.mark(0, len.div_ceil(u64::from(BLOCK)));
+        let all = (0, len.div_ceil(u64::from(BLOCK)));
+        let uncompared =
+            uncompared.map(|last| Uncompared { last: Arc::new(last), runs: vec![all] });
+        let shipper = Self::new(dev, None, remote, Lead { publisher, uncompared }, options);
+        shipper.inner.tracker.mark(all.0, all.1);
+        Ok(shipper)
+    }
+
+    fn new(
+        dev: Arc<dyn BlockDev>,
+        cache: Option<Arc<WriteCache>>,
+        remote: Arc<Remote>,
+        lead: Lead,
+        options: ShipOptions,
+    ) -> Self {
+        let tracker = Tracker::new(dev.len(), BLOCK, options.aside_bytes);
         let done = ShipStatus {
-            checkpoint: publisher.last_number(),
-            made_at: publisher.last_made_at(),
+            checkpoint: lead.publisher.last_number(),
+            made_at: lead.publisher.last_made_at(),
             ..ShipStatus::default()
         };
         let inner = Inner {
             dev,
+            cache,
+            lost: AtomicBool::new(false),
             options,
             tracker,
-            lead: Mutex::new(Lead { publisher, uncompared }),
+            lead: Mutex::new(lead),
             remote,
             state: Mutex::new(State { done, ..State::default() }),
             wake: Condvar::new(),
@@ -206,7 +275,7 @@ impl Shipper {
             behind: AtomicBool::new(false),
             slowed: AtomicU64::new(0),
         };
-        Ok(Self { inner: Arc::new(inner), thread: Mutex::default() })
+        Self { inner: Arc::new(inner), thread: Mutex::default() }
     }
 
     /// Ships the present moment, unless nothing changed. Returns what was put.
@@ -227,17 +296,28 @@ impl Shipper {
         self.inner.options.mode
     }
 
-    /// Ships what is missing in the store, and ends. The device must not be written any more.
+    /// Does it hold the volume?
+    pub fn holds(&self) -> bool {
+        self.inner.cache.is_some()
+    }
+
+    /// Ships what is missing in the store, gives up the volume if it holds it, and ends. The device must not be
+    /// used any more.
     ///
     /// # Errors
-    /// Why the last state is not in the store.
+    /// Why the last state is not in the store, or the volume still held.
     pub fn finish(&self) -> Result<()> {
         self.inner.end();
         if let Some(thread) = self.thread.lock().take() {
             // A panic there was reported where it happened.
             let _ = thread.join();
         }
-        self.ship_now().map(drop)
+        self.ship_now()?;
+        if let Some(cache) = &self.inner.cache {
+            self.inner.lead.lock().publisher.release(now())?;
+            cache.empty().map_err(Error::Cache)?;
+        }
+        Ok(())
     }
 }
 
@@ -309,8 +389,8 @@ impl Inner {
     }
 
     fn ship_once(&self, lead: &mut Lead) -> Result<Option<Published>> {
-        if let Some(last) = &lead.uncompared {
-            let narrowed = narrow(&self.tracker, &*self.dev, last);
+        if let Some(Uncompared { last, runs }) = &lead.uncompared {
+            let narrowed = narrow(&self.tracker, &*self.dev, last, runs);
             self.note(narrowed)?;
             lead.uncompared = None;
         }
@@ -349,7 +429,12 @@ impl Inner {
         (state.under_way_since, state.under_way) = (None, 0);
         self.behind.store(self.is_behind(&state), Ordering::Release);
         drop(state);
-        self.note(published).map(Some)
+        let published = self.note(published)?;
+        if let Some(cache) = &self.cache {
+            // What was shipped stays in the cache until the next checkpoint if this fails.
+            let _ = cache.shrink(|block| self.tracker.is_pending(block));
+        }
+        Ok(Some(published))
     }
 
     /// Keeps the error of the last checkpoint, and wakes those that wait for it.
@@ -358,6 +443,9 @@ impl Inner {
             Ok(_) | Err(Error::Overtaken) => None,
             Err(error) => Some(error.to_string()),
         };
+        if self.cache.is_some() && matches!(done, Err(Error::Fenced { .. })) {
+            self.lost.store(true, Ordering::Release);
+        }
         self.state.lock().done.error = error;
         self.progress.notify_all();
         done
@@ -367,6 +455,16 @@ impl Inner {
         let since = state.under_way_since.or(state.waiting_since);
         self.options.mode == ShipMode::Async
             && since.is_some_and(|since| since.elapsed() > self.options.lag)
+    }
+
+    /// Fails if another writer took the volume over.
+    fn check_held(&self) -> io::Result<()> {
+        if self.lost.load(Ordering::Acquire) && !planted(Fault::FenceIgnored) {
+            return Err(io::Error::other(
+                "another writer took this volume over: nothing is written any more",
+            ));
+        }
+        Ok(())
     }
 
     /// Called when a flush is done.
@@ -410,6 +508,7 @@ impl Inner {
         len: u64,
         write: impl FnOnce(&dyn BlockDev) -> io::Result<()>,
     ) -> io::Result<()> {
+        self.check_held()?;
         self.slow_down();
         let _under_way = self.tracker.before_write(&*self.dev, offset, len)?;
         write(&*self.dev)
@@ -441,6 +540,7 @@ impl BlockDev for Shipper {
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.inner.check_held()?;
         self.inner.dev.flush()?;
         self.inner.flushed()
     }

@@ -8,81 +8,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use uxfs_disk::BlockDev;
 
+use crate::bits::Bits;
 use crate::fault::{Fault, planted};
 
 /// Blocks of a frozen moment that are read at once.
 const READ_AT_ONCE: u64 = 64;
-
-/// A set of blocks.
-struct Bits {
-    words: Vec<AtomicU64>,
-    count: AtomicU64,
-}
-
-impl Bits {
-    fn new(blocks: u64) -> Self {
-        let words = (0..blocks.div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Self { words, count: AtomicU64::new(0) }
-    }
-
-    fn set(&self, block: u64) {
-        let bit = 1 << (block % 64);
-        let word = &self.words[(block / 64) as usize];
-        // Most blocks that are written are dirty already, and a load costs less than an exchange.
-        if word.load(Ordering::Acquire) & bit == 0
-            && word.fetch_or(bit, Ordering::AcqRel) & bit == 0
-        {
-            self.count.fetch_add(1, Ordering::AcqRel);
-        }
-    }
-
-    fn clear(&self, block: u64) {
-        let bit = 1 << (block % 64);
-        if self.words[(block / 64) as usize].fetch_and(!bit, Ordering::AcqRel) & bit != 0 {
-            self.count.fetch_sub(1, Ordering::AcqRel);
-        }
-    }
-
-    fn has(&self, block: u64) -> bool {
-        self.words[(block / 64) as usize].load(Ordering::Acquire) & (1 << (block % 64)) != 0
-    }
-
-    fn count(&self) -> u64 {
-        self.count.load(Ordering::Acquire)
-    }
-
-    /// The first block of the set that is not below `from`.
-    fn next(&self, from: u64) -> Option<u64> {
-        let mut mask = u64::MAX << (from % 64);
-        for word in (from / 64) as usize..self.words.len() {
-            let bits = self.words[word].load(Ordering::Acquire) & mask;
-            if bits != 0 {
-                return Some(word as u64 * 64 + u64::from(bits.trailing_zeros()));
-            }
-            mask = u64::MAX;
-        }
-        None
-    }
-
-    /// Takes everything out, as words.
-    fn take(&self) -> Vec<u64> {
-        self.count.store(0, Ordering::Release);
-        self.words.iter().map(|word| word.swap(0, Ordering::AcqRel)).collect()
-    }
-
-    fn put(&self, words: &[u64]) {
-        for (word, bits) in self.words.iter().zip(words) {
-            let old = word.fetch_or(*bits, Ordering::AcqRel);
-            let new = u64::from((bits & !old).count_ones());
-            self.count.fetch_add(new, Ordering::AcqRel);
-        }
-    }
-}
 
 /// What changed on a device.
 pub(crate) struct Tracker {
@@ -127,8 +62,9 @@ impl Tracker {
         self.block
     }
 
-    pub(crate) fn len(&self) -> u64 {
-        self.len
+    /// The run of all blocks.
+    pub(crate) fn all_blocks(&self) -> (u64, u64) {
+        (0, self.blocks)
     }
 
     /// Bytes of blocks that changed, and that were frozen and not read yet.
@@ -138,6 +74,14 @@ impl Tracker {
 
     pub(crate) fn is_dirty(&self) -> bool {
         self.dirty.count() > 0
+    }
+
+    /// Has the block changed, or was it frozen and not shipped yet?
+    pub(crate) fn is_pending(&self, block: u64) -> bool {
+        let bit = |words: &[u64]| {
+            words.get((block / 64) as usize).is_some_and(|word| word >> (block % 64) & 1 == 1)
+        };
+        self.dirty.has(block) || bit(&self.all.lock())
     }
 
     /// Marks blocks as changed.
