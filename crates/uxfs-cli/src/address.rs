@@ -115,6 +115,20 @@ pub(crate) fn is(image: &Path) -> bool {
     scheme_of(image.as_os_str().as_bytes()).is_some()
 }
 
+/// The store in which a volume lies that can be written, by its address; `None` if the image lies elsewhere,
+/// or the address names one checkpoint.
+#[cfg(target_os = "linux")]
+pub(crate) fn store_of(image: &Path) -> Option<&str> {
+    let text = image.to_str()?;
+    let is_store = scheme_of(text.as_bytes())?.feature == "remote";
+    // A number behind the last @ is that of a checkpoint, which stays as it is.
+    let number = text.rsplit_once('@').map(|(_, number)| number);
+    let is_checkpoint = number.is_some_and(|number| {
+        !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
+    });
+    (is_store && !is_checkpoint).then_some(text)
+}
+
 /// Where an address ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {

@@ -28,7 +28,8 @@ const CACHE_BYTES: &str = "UXFS_CACHE_BYTES";
 /// What is wrong with the address, the store, the key or the volume there.
 pub(crate) fn open(image: &Path, write: bool) -> io::Result<Arc<dyn BlockDev>> {
     if write {
-        let why = "a volume in a store is read only: restore it, or ship its image again";
+        let why = "a volume in a store is written by a mount only (uxfs mount URL DIR), and a checkpoint of it not \
+                   at all: restore it, or make a fork of it";
         return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
     }
     let address = Address::parse(&image.to_string_lossy())?;
@@ -59,13 +60,36 @@ pub(crate) fn connect(
     Ok(Arc::new(Remote::new(Arc::new(store), key, Patience::default())))
 }
 
+/// The directory in which changes to the volume at an address wait for the store.
+///
+/// # Errors
+/// If the environment names no place for it.
+#[cfg(target_os = "linux")]
+pub(crate) fn write_cache(address: &Address, given: Option<&Path>) -> io::Result<PathBuf> {
+    if let Some(dir) = given {
+        return Ok(dir.to_owned());
+    }
+    let home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/state"));
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).or_else(home);
+    let state = state.ok_or_else(|| {
+        let text = "there is no HOME for the write cache: name a directory by -o ship_cache=DIR";
+        io::Error::new(io::ErrorKind::NotFound, text)
+    })?;
+    // One for each volume; the name in the path is for people.
+    let plain = |byte: u8| if byte.is_ascii_alphanumeric() { byte as char } else { '-' };
+    let name: String = address.url.as_str().bytes().map(plain).collect();
+    let hash = uxfs_remote::Hash::of(address.url.as_str().as_bytes()).to_string();
+    let name = &name[name.len().saturating_sub(60)..];
+    Ok(state.join("uxfs").join(format!("{name}-{}", &hash[..16])))
+}
+
 fn read_key(file: &Path) -> Result<Key, Error> {
     let wrong = |why: String| Error::Invalid(format!("{}: {why}", file.display()));
     let content = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
     Key::from_file(&content).map_err(|error| wrong(error.to_string()))
 }
 
-fn cache(address: &Address) -> io::Result<CacheOptions> {
+pub(crate) fn cache(address: &Address) -> io::Result<CacheOptions> {
     let mut cache = CacheOptions::default();
     if let Some(text) = std::env::var_os(CACHE_BYTES) {
         let bytes = number::size(&text.to_string_lossy());

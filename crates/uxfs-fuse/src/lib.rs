@@ -37,7 +37,7 @@ mod volume;
 pub mod watcher;
 mod worker;
 
-pub use options::{Options, Ship};
+pub use options::{Hold, Options, Ship};
 pub use serving::{MemoryGuest, Serving, Until, serve};
 pub use session::{Ender, Mounted, mount, mount_watched};
 pub use uxfs_virtiofs as virtiofs;

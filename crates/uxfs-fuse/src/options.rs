@@ -37,6 +37,9 @@ const SHIP_LAG: Duration = Duration::from_secs(30);
 const SHIP_INTERVAL: Duration = Duration::from_secs(1);
 const SHIP_LAG_MAX: u64 = 86_400;
 
+/// Bytes in the write cache of a volume in a store from which on room is given back.
+const SHIP_CACHE_BYTES: u64 = 10 << 30;
+
 /// Largest value of `commit=` in seconds.
 const COMMIT_MAX: u64 = 300;
 
@@ -68,6 +71,26 @@ pub struct Ship {
     pub interval: Duration,
     /// How long the store may be behind before writers are slowed.
     pub lag: Duration,
+    /// The volume itself lies in the store, and is written from afar.
+    pub hold: Option<Hold>,
+}
+
+/// How a volume in a store is held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// The directory of the write cache (`ship_cache=`); `None` for the usual one.
+    pub cache: Option<PathBuf>,
+    /// Bytes in the cache from which on room is given back (`ship_cache_bytes=`).
+    pub cache_bytes: u64,
+    /// Take the volume over from its holder.
+    pub takeover: bool,
+}
+
+impl Ship {
+    fn to(url: &str) -> Self {
+        let (interval, lag) = (SHIP_INTERVAL, SHIP_LAG);
+        Self { url: url.to_owned(), sync: false, key: None, interval, lag, hold: None }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,6 +215,18 @@ impl Options {
     /// The problem, and the option.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut options = Self::default();
+        options.apply(text)?;
+        Ok(options)
+    }
+
+    /// Parses the options of a volume that lies in the store at `url` and is written there.
+    ///
+    /// # Errors
+    /// As [`Options::parse`]; an option that makes it read-only.
+    pub fn parse_held(url: &str, text: &str, takeover: bool) -> Result<Self, String> {
+        let hold = Hold { cache: None, cache_bytes: SHIP_CACHE_BYTES, takeover };
+        let ship = Ship { hold: Some(hold), ..Ship::to(url) };
+        let mut options = Self { ship: Some(ship), ..Self::default() };
         options.apply(text)?;
         Ok(options)
     }
@@ -402,17 +437,12 @@ impl Options {
                 }
                 _ => return wrong("1 to 300 seconds"),
             },
-            "ship" => {
-                let url = value.to_owned();
-                self.ship = Some(Ship {
-                    url,
-                    sync: false,
-                    key: None,
-                    interval: SHIP_INTERVAL,
-                    lag: SHIP_LAG,
-                });
+            "ship" if self.ship.as_ref().is_some_and(|ship| ship.hold.is_some()) => {
+                return wrong("the volume lies in a store, and is shipped there");
             }
-            "ship_mode" | "ship_key" | "ship_lag" | "ship_interval" => self.ship(name, value)?,
+            "ship" => self.ship = Some(Ship::to(value)),
+            "ship_mode" | "ship_key" | "ship_lag" | "ship_interval" | "ship_cache"
+            | "ship_cache_bytes" => self.ship(name, value)?,
             "comment" | "uhelper" | "helper" => {}
             _ if name.starts_with("x-") => {}
             _ => return Err(unknown(name)),
@@ -420,10 +450,20 @@ impl Options {
         Ok(())
     }
 
-    /// The options that go behind `ship=`.
+    /// The options that go behind `ship=`, or with a volume in a store.
     fn ship(&mut self, name: &str, value: &str) -> Result<(), String> {
         let wrong = |range: &str| Err(format!("option '{name}={value}': {range}"));
         let Some(ship) = &mut self.ship else { return wrong("goes behind ship=") };
+        if let "ship_cache" | "ship_cache_bytes" = name {
+            let Some(hold) = &mut ship.hold else {
+                return wrong("goes with a volume that lies in a store");
+            };
+            match name {
+                "ship_cache" => hold.cache = Some(value.into()),
+                _ => hold.cache_bytes = bytes(name, value)?,
+            }
+            return Ok(());
+        }
         match (name, value, value.parse()) {
             ("ship_key", _, _) => ship.key = Some(value.into()),
             ("ship_mode", "sync", _) => ship.sync = true,
@@ -581,6 +621,13 @@ mod tests {
             Options::parse("ship=file:///a,ship_mode=sync,ship_key=k,ship_lag=9").unwrap();
         let ship = shipped.ship.clone().unwrap();
         assert!(ship.sync && ship.key == Some("k".into()) && ship.lag.as_secs() == 9);
+        let text = "ship_mode=sync,ship_cache=/c,ship_cache_bytes=2g";
+        let held = Options::parse_held("s3://b/p", text, true).unwrap().ship.unwrap();
+        let hold = Hold { cache: Some("/c".into()), cache_bytes: 2 << 30, takeover: true };
+        assert!(held.sync && held.url == "s3://b/p" && held.hold == Some(hold));
+        for wrong in ["ro", "ship=file:///a", "ship_cache_bytes=x"] {
+            assert!(Options::parse_held("s3://b/p", wrong, false).is_err(), "{wrong}");
+        }
         assert!(shipped.remount("noatime").is_ok());
         assert!(shipped.remount("commit=9").is_err() && shipped.remount("ship=file:///b").is_err());
         for (text, named) in [
@@ -648,6 +695,7 @@ mod tests {
             ("ship=file:///a,ship_mode=never", "ship_mode=never"),
             ("ship=file:///a,ship_lag=0", "ship_lag=0"),
             ("ship=file:///a,ro", "ship"),
+            ("ship=file:///a,ship_cache=/b", "lies in a store"),
             ("sync=maybe", "sync=maybe"),
             ("loss=5", "loss=5"),
             ("sync=ordered,loss=0", "loss=0"),

@@ -63,5 +63,5 @@ pub use remote_dev::RemoteDev;
 pub use restore::{Restored, restore};
 pub use shipper::{ShipMode, ShipOptions, ShipStatus, Shipper};
 pub use store::{Entry, Store};
-pub use uxfs_delta::{Holder, Key, Manifest};
+pub use uxfs_delta::{Hash, Holder, Key, Manifest};
 pub use write_cache::CacheFiles;

@@ -66,6 +66,13 @@ use crate::session::{Failure, Result, Session};
 /// fsync waits for the store. ship_key=FILE encrypts; ship_interval=SECONDS (1) and ship_lag=SECONDS (30)
 /// say how often, and how far behind before writers are slowed. docs/REMOTE.md explains it.
 ///
+/// IMAGE can be the address of such a store. With -o ro, or URL@CHECKPOINT, it is read in place, by any
+/// number of machines. Otherwise this mount is the volume's one writer: it holds the volume until it is
+/// unmounted, and another mount is refused. The options are those behind ship=. Changes wait for the store in a
+/// cache on this machine's disk, ~/.local/state/uxfs or ship_cache=DIR; what the store has leaves it when there
+/// are more than ship_cache_bytes=BYTES (10g). If the server is killed, the next mount on this machine goes on
+/// from the cache. On another machine, --takeover moves the volume there.
+///
 /// Callers that call fsync at the same time share flushes. fsync_policy= chooses how: auto (measures the
 /// disk and the callers, and waits while that pays; the default), greedy, gather, gather:EIGHTHS,
 /// overlap:N, journal, average, fixed:MICROSECONDS or own. flush_elision=both (the default), covered,
@@ -115,6 +122,7 @@ use crate::session::{Failure, Result, Session};
     uxfs mount -o ro,noatime disk.img ~/mnt\n  \
     uxfs mount -o discard,dirty_bytes=256m disk.img /mnt\n  \
     uxfs mount base.img --delta child /mnt\n  \
+    uxfs mount -o ship_mode=sync s3://backups/disk /mnt\n  \
     uxfs mount --partition 2 -f vm.qcow2 mnt")]
 pub(crate) struct Options {
     /// Mount options, separated by commas; can be given several times
@@ -135,6 +143,9 @@ pub(crate) struct Options {
     /// Leave IMAGE as it is, and write changes to FILE, which is made if it does not exist (as by uxfs fork)
     #[arg(long, value_name = "FILE")]
     delta: Option<PathBuf>,
+    /// A volume in a store: take it over from the writer that holds it, which may not write any more
+    #[arg(long)]
+    takeover: bool,
     /// Called by mount(8)
     #[arg(long, hide = true)]
     helper: bool,
@@ -196,7 +207,8 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         session.set_code(2);
         return Err(Failure::bare("DIR is missing: uxfs mount [OPTIONS] IMAGE DIR"));
     };
-    let parsed = uxfs_fuse::Options::parse(&text).map_err(Failure::bare)?;
+    let image = options.delta.as_ref().unwrap_or(&options.image);
+    let parsed = opening::options(image, &text, options.takeover)?;
     if !options.foreground && !options.background {
         return in_background(options, dir, session, images);
     }
@@ -217,6 +229,9 @@ fn in_background(options: &Options, dir: &Path, session: &Session, images: &Imag
     }
     if options.read_only {
         command.arg("-r");
+    }
+    if options.takeover {
+        command.arg("--takeover");
     }
     if let Some(delta) = &options.delta {
         command.arg("--delta").arg(delta);
@@ -274,6 +289,10 @@ fn serve(
     let mut parsed = parsed.clone();
     if let Some(key) = parsed.ship.as_mut().and_then(|ship| ship.key.as_mut()) {
         *key = std::path::absolute(&*key).map_err(|error| host(key, error))?;
+    }
+    let hold = parsed.ship.as_mut().and_then(|ship| ship.hold.as_mut());
+    if let Some(cache) = hold.and_then(|hold| hold.cache.as_mut()) {
+        *cache = std::path::absolute(&*cache).map_err(|error| host(cache, error))?;
     }
     // From here on a signal ends the mount, not the process.
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(|error| host(&dir, error))?;

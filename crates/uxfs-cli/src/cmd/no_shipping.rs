@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use uxfs::disk::BlockDev;
-use uxfs_fuse::{Backing, Options};
+use uxfs_fuse::{Backing, Hold, Options, Ship};
 
 use crate::image::Images;
 use crate::session::{Failure, Result};
@@ -24,6 +24,12 @@ impl Shipping {
                 "option 'ship': this build does not ship: build uxfs with the feature 'remote'",
             )),
         }
+    }
+
+    /// Refuses a volume in a store.
+    pub(super) fn hold(ship: &Ship, _: &Hold) -> Result<(Arc<dyn BlockDev>, Self)> {
+        let why = "this build knows no stores: build uxfs with the feature 'remote'";
+        Err(Failure::new(&ship.url, why))
     }
 }
 

@@ -4,11 +4,13 @@
 
 use std::io::IsTerminal;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use uxfs::disk::OpenMode;
+use uxfs::disk::{BlockDev, OpenMode};
+use uxfs::volume;
 use uxfs::{Devices, Fs};
 
 use super::shipping::Shipping;
@@ -20,6 +22,21 @@ use crate::session::{Failure, Result};
 pub(super) struct Opened {
     pub(super) fs: Fs,
     pub(super) shipping: Option<Shipping>,
+}
+
+/// The options of a served volume. One that lies in a store, and is not served read-only, is held there.
+pub(super) fn options(image: &Path, text: &str, takeover: bool) -> Result<uxfs_fuse::Options> {
+    let parsed = uxfs_fuse::Options::parse(text);
+    let url = match &parsed {
+        Ok(options) if options.read_only => None,
+        _ => address::store_of(image),
+    };
+    let parsed = match url {
+        Some(url) => uxfs_fuse::Options::parse_held(url, text, takeover),
+        None if takeover => Err("--takeover: goes with a volume in a store that is written".into()),
+        None => parsed,
+    };
+    parsed.map_err(Failure::bare)
 }
 
 /// Opens the volume with the given options, and reports a recovery, what is wrong with the device, and what
@@ -63,6 +80,14 @@ fn open_quietly(
     say: &dyn Fn(&str),
 ) -> Result<Opened> {
     let mode = if parsed.read_only { OpenMode::Read } else { OpenMode::Write };
+    if let Some((ship, hold)) =
+        parsed.ship.as_ref().and_then(|ship| Some((ship, ship.hold.as_ref()?)))
+    {
+        let (dev, shipping) = Shipping::hold(ship, hold)?;
+        let part = volume::part(dev, images.location());
+        let dev = part.map_err(|error| Failure::host(image, &error))?;
+        return open_on(dev, Some(shipping), image, parsed, images);
+    }
     let dev = match address::open(image, mode, images.location()) {
         Err(error) if !parsed.read_only && is_write_protected(&error) => {
             say(&format!("{} cannot be written: it is served read-only", image.display()));
@@ -73,6 +98,16 @@ fn open_quietly(
     };
     let dev = dev.map_err(|error| Failure::host(image, &error))?;
     let (dev, shipping) = Shipping::begin(dev, parsed, images)?;
+    open_on(dev, shipping, image, parsed, images)
+}
+
+fn open_on(
+    dev: Arc<dyn BlockDev>,
+    shipping: Option<Shipping>,
+    image: &Path,
+    parsed: &uxfs_fuse::Options,
+    images: &Images,
+) -> Result<Opened> {
     let mut devices = Devices::new(dev);
     devices.log = optional_device(images.logdev())?;
     devices.realtime = optional_device(images.rtdev())?;

@@ -96,7 +96,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if images.norecovery() {
         text.push_str(",norecovery");
     }
-    let mut parsed = uxfs_fuse::Options::parse(&text).map_err(Failure::bare)?;
+    let mut parsed = opening::options(&options.image, &text, false)?;
     let group = match &options.socket_group {
         None => None,
         Some(name) => {

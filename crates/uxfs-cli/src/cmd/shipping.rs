@@ -2,15 +2,16 @@
 //!
 //! 1. What the store refuses is an error of the mount, not of a later write: the store is asked before the
 //!    volume is opened.
-//! 2. When the mount has ended, the store has its last state, or the mount's record says what is missing.
+//! 2. A volume that lies in a store is shipped there; it is held while it is served.
+//! 3. When the mount has ended, the store has its last state, or the mount's record says what is missing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs::disk::BlockDev;
 use uxfs::format::timestamp::Timestamp;
-use uxfs_fuse::{Backing, Options};
-use uxfs_remote::{Address, At, ShipMode, ShipOptions, Shipper};
+use uxfs_fuse::{Backing, Hold, Options, Ship};
+use uxfs_remote::{Address, At, CacheFiles, Error, HoldOptions, ShipMode, ShipOptions, Shipper};
 
 use crate::image::Images;
 use crate::session::{Failure, Result};
@@ -21,6 +22,8 @@ pub(super) struct Shipping {
     shipper: Arc<Shipper>,
     url: String,
     bound: u64,
+    /// The directory of the write cache, if the volume lies in the store.
+    cache: Option<PathBuf>,
 }
 
 impl Shipping {
@@ -39,21 +42,66 @@ impl Shipping {
                 "option 'ship': a volume with an external log or realtime device cannot be shipped";
             return Err(Failure::bare(why));
         }
-        let failed = |error: uxfs_remote::Error| Failure::new(&ship.url, error.to_string());
+        let failed = |error: Error| refusal(&ship.url, &error);
         let address = address(&ship.url)?;
         let remote = remote::connect(&address, ship.key.as_deref(), true).map_err(failed)?;
         let uuid = remote::uuid(&*dev).map_err(|error| Failure::host("the image", &error))?;
-        let mode = if ship.sync { ShipMode::Sync } else { ShipMode::Async };
-        let wanted =
-            ShipOptions { mode, lag: ship.lag, interval: ship.interval, ..ShipOptions::default() };
-        let shipper = Arc::new(Shipper::start(dev, remote, uuid, wanted).map_err(failed)?);
-        let shipping = Self {
-            shipper: Arc::clone(&shipper),
-            url: ship.url.clone(),
-            bound: ship.lag.as_secs(),
-        };
-        Ok((shipper, Some(shipping)))
+        let shipper = Shipper::start(dev, remote, uuid, wanted(ship)).map_err(failed)?;
+        let (dev, shipping) = Self::of(shipper, ship, None);
+        Ok((dev, Some(shipping)))
     }
+
+    /// Takes hold of a volume that lies in a store. Returns the device to open.
+    pub(super) fn hold(ship: &Ship, hold: &Hold) -> Result<(Arc<dyn BlockDev>, Self)> {
+        let failed = |error: Error| refusal(&ship.url, &error);
+        let host = |error: std::io::Error| Failure::host(&ship.url, &error);
+        let address = address(&ship.url)?;
+        let remote = remote::connect(&address, ship.key.as_deref(), false).map_err(failed)?;
+        let dir = remote::write_cache(&address, hold.cache.as_deref()).map_err(host)?;
+        let options = HoldOptions {
+            name: this_process(),
+            takeover: hold.takeover,
+            ship: wanted(ship),
+            reading: remote::cache(&address).map_err(host)?,
+            cache_bytes: hold.cache_bytes,
+        };
+        let open = |len: u64| CacheFiles::in_dir(&dir, len);
+        let shipper = Shipper::hold(remote, &open, &options).map_err(|error| match error {
+            Error::Unshipped { .. } | Error::Cache(_) => {
+                Failure::new(&ship.url, format!("{error} ({})", dir.display()))
+            }
+            error => failed(error),
+        })?;
+        Ok(Self::of(shipper, ship, Some(dir)))
+    }
+
+    fn of(shipper: Shipper, ship: &Ship, cache: Option<PathBuf>) -> (Arc<dyn BlockDev>, Self) {
+        let shipper = Arc::new(shipper);
+        let dev = Arc::<Shipper>::clone(&shipper);
+        (dev, Self { shipper, url: ship.url.clone(), bound: ship.lag.as_secs(), cache })
+    }
+}
+
+fn wanted(ship: &Ship) -> ShipOptions {
+    let mode = if ship.sync { ShipMode::Sync } else { ShipMode::Async };
+    ShipOptions { mode, lag: ship.lag, interval: ship.interval, ..ShipOptions::default() }
+}
+
+/// The machine and this process, for those that find the volume held.
+fn this_process() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
+    let host = host.unwrap_or_else(|_| "an unknown machine".into());
+    format!("{}, process {}", host.trim_end(), std::process::id())
+}
+
+fn refusal(url: &str, error: &Error) -> Failure {
+    let since = match error {
+        Error::Held { holder, made_at, .. } => {
+            format!(" (since {}, last checkpoint {})", moment(holder.since), moment(*made_at))
+        }
+        _ => String::new(),
+    };
+    Failure::new(url, format!("{error}{since}"))
 }
 
 /// An address that checkpoints can be shipped to.
@@ -85,6 +133,9 @@ impl Backing for Shipping {
             ("ship_requests", status.requests.to_string()),
             ("ship_retries", status.tried_again.to_string()),
         ];
+        if let Some(cache) = &self.cache {
+            pairs.push(("ship_cache", cache.display().to_string()));
+        }
         if mode == ShipMode::Async {
             pairs.push(("ship_lag_bound_seconds", self.bound.to_string()));
             pairs.push(("ship_slowed_writes", status.slowed_writes.to_string()));
@@ -104,12 +155,18 @@ impl Backing for Shipping {
     }
 
     fn finish(&self) -> std::result::Result<(), String> {
-        self.shipper.finish().map_err(|error| {
-            format!(
+        self.shipper.finish().map_err(|error| match &self.cache {
+            Some(cache) => format!(
+                "the volume is closed, but {} is not given up ({error}): mount it again on this machine; what \
+                 was not shipped is in {}",
+                self.url,
+                cache.display()
+            ),
+            None => format!(
                 "the volume is closed, but {} lacks its last state ({error}): `uxfs ship IMAGE {}` sends \
                  it",
                 self.url, self.url
-            )
+            ),
         })
     }
 }

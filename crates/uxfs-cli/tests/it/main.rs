@@ -3,6 +3,7 @@
 //! Most tests need no root: owners and devices, which only root can create on the host, are made in
 //! the image with the command.
 
+mod afar;
 mod attributes;
 mod bench_mount;
 mod builds;

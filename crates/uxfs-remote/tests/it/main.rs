@@ -5,8 +5,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod cuts;
 mod devices;
 mod hostile;
+mod machines;
 mod runs;
 mod sim_store;
 mod world;

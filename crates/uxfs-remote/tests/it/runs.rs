@@ -6,7 +6,7 @@ use crate::world::{Done, World};
 
 const STEPS: u64 = 150;
 
-fn number(name: &str, usual: u64) -> u64 {
+pub(crate) fn number(name: &str, usual: u64) -> u64 {
     std::env::var(name).map_or(usual, |text| text.parse().unwrap())
 }
 

@@ -1,4 +1,5 @@
-//! A store in memory that fails, forgets answers, stands still and lies, from a seed.
+//! A store in memory that fails, forgets answers, stands still and lies, from a seed; and in whose requests other
+//! machines do something.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,12 +19,19 @@ struct State {
     objects: BTreeMap<String, Bytes>,
     rng: Rng,
     down: bool,
+    /// It answers all requests.
+    calm: bool,
     /// It may stand still at any request.
     stops: bool,
     /// Acknowledges the next delta and drops it.
     lies: bool,
     requests: u64,
+    /// What happens before one of the next requests, and how many pass before it.
+    between: Option<(u64, Between)>,
 }
+
+/// What another machine does.
+pub(crate) type Between = Box<dyn FnOnce() + Send>;
 
 pub(crate) struct SimStore(Mutex<State>);
 
@@ -33,9 +41,11 @@ impl SimStore {
             objects: BTreeMap::new(),
             rng: Rng::spread(seed),
             down: false,
+            calm: false,
             stops: false,
             lies: false,
             requests: 0,
+            between: None,
         }))
     }
 
@@ -45,6 +55,30 @@ impl SimStore {
 
     pub(crate) fn set_stops(&self, stops: bool) {
         self.0.lock().stops = stops;
+    }
+
+    /// Does something before a request, when so many have passed. Replaces what was to be done.
+    pub(crate) fn between(&self, between: Option<(u64, Between)>) {
+        self.0.lock().between = between;
+    }
+
+    /// Takes what is due before the next request.
+    fn due(&self) -> Option<Between> {
+        let state = &mut *self.0.lock();
+        let (left, _) = state.between.as_mut()?;
+        if *left > 0 {
+            *left -= 1;
+            return None;
+        }
+        state.between.take().map(|(_, between)| between)
+    }
+
+    /// Answers all requests, as long as `work` runs.
+    pub(crate) fn calmly<T>(&self, work: impl FnOnce() -> T) -> T {
+        let was = std::mem::replace(&mut self.0.lock().calm, true);
+        let done = work();
+        self.0.lock().calm = was;
+        done
     }
 
     pub(crate) fn lie(&self) {
@@ -69,8 +103,14 @@ impl SimStore {
 
     /// Does a request, which may fail before or after.
     fn request<T>(&self, work: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        if let Some(between) = self.due() {
+            between();
+        }
         let state = &mut *self.0.lock();
         state.requests += 1;
+        if state.calm {
+            return work(state);
+        }
         state.down |= state.stops && state.rng.once_in(STOPS);
         if state.down || state.rng.once_in(FAILS) {
             return Err(io::Error::other("503 Slow Down"));

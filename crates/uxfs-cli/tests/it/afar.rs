@@ -1,0 +1,128 @@
+//! Volumes on object storage that are written from afar: held by one mount, gone on with after a kill, taken over. A
+//! directory is the store.
+
+use crate::fixture::Fixture;
+
+/// A store with a volume of one file, and its address.
+fn shipped(fixture: &Fixture) -> String {
+    let url = format!("file://{}", fixture.path("store").display());
+    fixture.bash("echo one | uxfs tee a.img:/one").good();
+    fixture.uxfs(&["ship", "a.img", &url]).good();
+    fixture.sh("mkdir here there");
+    url
+}
+
+/// Mounts the volume as the machine with this cache does.
+fn mount(fixture: &Fixture, url: &str, dir: &str, mode: &str) -> crate::fixture::Ran {
+    let options = format!("ship_mode={mode},ship_cache=cache-{dir}");
+    fixture.uxfs(&["mount", "-o", &options, url, dir])
+}
+
+fn kill(fixture: &Fixture, dir: &str) {
+    fixture.sh(&format!(
+        "kill -9 $(uxfs status --json {dir} | jq .pid); until ! ls {dir} 2>/dev/null; do :; done"
+    ));
+}
+
+#[test]
+fn a_volume_in_a_store_is_written_and_held() {
+    let fixture = Fixture::with_image(&[]);
+    let url = shipped(&fixture);
+    mount(&fixture, &url, "here", "async").good();
+    fixture.sh("cp -r /usr/include/linux here/two; cat here/one");
+    let held = mount(&fixture, &url, "there", "async").bad(1);
+    assert!(held.contains("writes this volume") && held.contains("--takeover"), "{held}");
+    assert!(held.contains("process") && held.contains("since 2"), "{held}");
+    assert!(fixture.uxfs(&["ship", "a.img", &url]).bad(1).contains("writes this volume"));
+    let status = fixture.uxfs(&["status", "here"]).good();
+    assert!(status.contains("ship_cache") && !status.contains("ship_error"), "{status}");
+    // Readers are not kept out.
+    assert_eq!(fixture.uxfs(&["cat", &format!("{url}:/one")]).good(), "one\n");
+    fixture.uxfs(&["mount", "-o", "ro", &url, "there"]).good();
+    fixture.sh("grep one there/one");
+    fixture.unmount("there");
+    fixture.unmount("here");
+
+    // What the store has needs no cache.
+    assert_eq!(fixture.sh("stat -c %b cache-here/blocks").trim(), "0");
+    fixture.uxfs(&["restore", "-q", &url, "then.img"]).good();
+    fixture.check("then.img");
+    fixture.uxfs(&["cp", "-r", "then.img:/two", "two"]).good();
+    fixture.sh("diff -r --no-dereference /usr/include/linux two");
+    mount(&fixture, &url, "there", "sync").good();
+    fixture.sh("diff -r --no-dereference /usr/include/linux there/two; rm -r there/two");
+    fixture.unmount("there");
+    assert_eq!(fixture.uxfs(&["ls", &format!("{url}:/")]).good(), "one\n");
+    let checkpoint = format!("{url}@1");
+    fixture.uxfs(&["mount", "-o", "ro", &checkpoint, "there"]).good();
+    fixture.unmount("there");
+}
+
+#[test]
+fn a_killed_writer_goes_on_and_another_machine_takes_over() {
+    let fixture = Fixture::with_image(&[]);
+    let url = shipped(&fixture);
+    mount(&fixture, &url, "here", "sync").good();
+    fixture.sh("echo two >here/two; sync here/two");
+    kill(&fixture, "here");
+    // The same machine goes on.
+    let said = mount(&fixture, &url, "here", "sync");
+    assert!(said.code == 0, "{said:?}");
+    assert_eq!(fixture.sh("cat here/two"), "two\n");
+    fixture.sh("echo three >here/three; sync here/three");
+    assert!(mount(&fixture, &url, "there", "sync").bad(1).contains("--takeover"));
+
+    // Another one takes over, and has what fsync confirmed. The first one stops at its next write.
+    let taken =
+        fixture.uxfs(&["mount", "--takeover", "-o", "ship_cache=cache-there", &url, "there"]);
+    assert!(taken.code == 0, "{taken:?}");
+    assert_eq!(fixture.sh("cat there/one there/two there/three"), "one\ntwo\nthree\n");
+    let lost = fixture.bash("echo four >here/four; sync here/four");
+    assert!(lost.code != 0 && lost.err.contains("Input/output error"), "{lost:?}");
+    assert!(fixture.bash("echo five >here/five; sync here/five").code != 0);
+    fixture.sh("echo six >there/six; sync there/six");
+    let ended = fixture.uxfs(&["umount", "here"]);
+    assert!(ended.code != 0, "{ended:?}");
+    let refused = mount(&fixture, &url, "here", "sync").bad(1);
+    assert!(refused.contains("cache-here"), "{refused}");
+    fixture.unmount("there");
+    let refused = mount(&fixture, &url, "here", "sync").bad(1);
+    assert!(refused.contains("not shipped") && refused.contains("cache-here"), "{refused}");
+    fixture.sh("rm -r cache-here");
+    mount(&fixture, &url, "here", "sync").good();
+    assert_eq!(fixture.sh("ls here"), "one\nsix\nthree\ntwo\n");
+    fixture.unmount("here");
+    fixture.uxfs(&["restore", "-q", &url, "then.img"]).good();
+    fixture.check("then.img");
+}
+
+#[test]
+fn a_small_cache_holds_a_large_change() {
+    let fixture = Fixture::with_image(&[]);
+    let url = shipped(&fixture);
+    let options = "ship_cache=cache,ship_cache_bytes=4m,ship_interval=1,dirty_bytes=4m";
+    fixture.uxfs(&["mount", "-o", options, &url, "here"]).good();
+    fixture
+        .sh("for i in 1 2 3; do head -c 20M /dev/urandom >here/$i; sha256sum here/$i; done >sums");
+    fixture.uxfs(&["sync", "here"]).good();
+    fixture.sh("echo >here/small");
+    fixture.uxfs(&["sync", "here"]).good();
+    fixture.sh("test $(du -m cache/blocks | cut -f1) -le 24; sha256sum -c --quiet sums");
+    fixture.unmount("here");
+    fixture.uxfs(&["restore", "-q", &url, "then.img"]).good();
+    fixture.check("then.img");
+}
+
+#[test]
+fn what_cannot_be_held_is_refused() {
+    let fixture = Fixture::with_image(&[]);
+    let url = shipped(&fixture);
+    let refused = |args: &[&str]| fixture.uxfs(&[&["mount"], args].concat()).bad(1);
+    assert!(refused(&["--takeover", "a.img", "here"]).contains("in a store"));
+    assert!(refused(&["--takeover", "-o", "ro", &url, "here"]).contains("in a store"));
+    assert!(refused(&["-o", "ship=file:///elsewhere", &url, "here"]).contains("lies in a store"));
+    assert!(refused(&[&url, "here"]).contains("ship_cache=DIR"), "there is no HOME");
+    fixture.sh("mkdir empty");
+    let empty = format!("file://{}", fixture.path("empty").display());
+    assert!(refused(&["-o", "ship_cache=c", &empty, "here"]).contains("there is no volume"));
+}
