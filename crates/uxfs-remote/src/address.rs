@@ -1,5 +1,6 @@
 //! Addresses of volumes on object storage: `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///dir`, with
-//! `@NUMBER` behind them for one checkpoint.
+//! `@NUMBER` behind them for one checkpoint, and behind that `#HASH` with the first digits of its hash, for one that
+//! has to be the same for ever.
 
 use crate::{Error, Result};
 
@@ -22,6 +23,8 @@ pub struct Address {
     pub url: url::Url,
     /// The checkpoint.
     pub at: At,
+    /// The first digits of its hash.
+    pub hash: Option<String>,
 }
 
 impl Address {
@@ -30,6 +33,10 @@ impl Address {
     /// # Errors
     /// [`Error::Invalid`] if it is none.
     pub fn parse(text: &str) -> Result<Self> {
+        let (text, hash) = match text.split_once('#') {
+            Some((text, hash)) => (text, Some(hash.to_owned())),
+            None => (text, None),
+        };
         let number = text.rsplit_once('@').and_then(|(url, number)| {
             let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
             Some((url, number.parse().ok().filter(|_| digits)?))
@@ -46,7 +53,7 @@ impl Address {
                 "an address holds no credentials: give them in the environment or a profile".into(),
             ));
         }
-        Ok(Self { url, at })
+        Ok(Self { url, at, hash })
     }
 }
 
@@ -61,6 +68,8 @@ mod tests {
         assert_eq!(at("s3://b/p@12").url.as_str(), "s3://b/p");
         assert_eq!(at("file:///d/a@b").at, At::Newest);
         assert_eq!(at("file:///d/a@b").url.path(), "/d/a@b");
+        assert_eq!(at("s3://b/p@12#0af").hash.as_deref(), Some("0af"));
+        assert_eq!(at("s3://b/p@12#0af").at, At::Number(12));
         for wrong in ["s3://user:secret@b/p", "nothing", "s3://user@b/p"] {
             let error = Address::parse(wrong).unwrap_err().to_string();
             assert!(!error.contains("secret"), "{error}");

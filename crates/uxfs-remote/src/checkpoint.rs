@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use uxfs_delta::{Index, Layer, Manifest, TRAILER_LEN, Trailer};
 
 use crate::fault::{Fault, planted};
-use crate::map::Map;
+use crate::map::{Map, Run, Source};
 use crate::remote::name_of;
 use crate::{Error, Remote, Result, parallel};
 
@@ -117,6 +117,36 @@ impl Checkpoint {
             Ok(bytes.slice((at.start - from) as usize..(at.end - from) as usize))
         };
         chunks.clone().map(part).collect()
+    }
+
+    /// The runs of blocks in which another checkpoint of the same length may differ: those that the two have from
+    /// different places. First block and number of blocks, ascending.
+    pub fn differing(&self, other: &Self) -> Vec<(u64, u64)> {
+        let blocks = self.manifest.image_len.div_ceil(self.block());
+        let place = |of: &Self, run: &Run, block: u64| match run.source {
+            Source::Zeroes => None,
+            Source::Layer(layer, at) => {
+                Some((of.manifest.layers[layer].id, at + (block - run.first) * self.block()))
+            }
+        };
+        let (ours, theirs) = (self.map.find(0, blocks), other.map.find(0, blocks));
+        let (mut one, mut two) = (ours.iter().peekable(), theirs.iter().peekable());
+        let mut found: Vec<(u64, u64)> = Vec::new();
+        let mut block = 0;
+        while let (Some(a), Some(b)) = (one.peek(), two.peek()) {
+            let (a_end, b_end) = (a.first + a.count, b.first + b.count);
+            let end = a_end.min(b_end);
+            if place(self, a, block) != place(other, b, block) {
+                match found.last_mut() {
+                    Some((first, count)) if *first + *count == block => *count += end - block,
+                    _ => found.push((block, end - block)),
+                }
+            }
+            block = end;
+            one.next_if(|_| a_end == end);
+            two.next_if(|_| b_end == end);
+        }
+        found
     }
 
     /// The content of a chunk, verified.

@@ -80,7 +80,7 @@ impl Cloud {
 }
 
 /// A store of another machine. Its settings and credentials are taken from the environment, as the
-/// clouds' own tools name them.
+/// clouds' own tools name them, and for S3 from profiles.
 #[cfg(feature = "cloud")]
 fn elsewhere(url: &Url) -> object_store::Result<Cloud> {
     use object_store::ObjectStoreScheme as Scheme;
@@ -92,7 +92,12 @@ fn elsewhere(url: &Url) -> object_store::Result<Cloud> {
     let (scheme, prefix) = Scheme::parse(url)?;
     let store: Arc<dyn ObjectStore> = match scheme {
         Scheme::AmazonS3 => {
-            let builder = object_store::aws::AmazonS3Builder::from_env();
+            let wrong =
+                |text: String| object_store::Error::Generic { store: "S3", source: text.into() };
+            let mut builder = object_store::aws::AmazonS3Builder::from_env();
+            for (key, value) in crate::aws_profile::of_environment().map_err(wrong)? {
+                builder = builder.with_config(key, value);
+            }
             Arc::new(builder.with_url(url.as_str()).with_retry(retry).build()?)
         }
         Scheme::GoogleCloudStorage => {

@@ -13,7 +13,7 @@
 //! 4. No byte from a store is used before its hash was compared.
 //! 5. Calls block. The asynchronous runtime is in [`cloud`] and seen by no caller.
 //!
-//! From the bottom up: `store` and `cloud` (objects by name), `patience` (trying again), `remote` (the
+//! From the bottom up: `store`, `aws_profile` and `cloud` (objects by name), `patience` (trying again), `remote` (the
 //! manifests of a volume), `map` and `checkpoint` (which delta holds each block), `restore`, `remote_dev`
 //! and `cache` (reading), `bits` and `tracker` (what changed), `publisher` (a checkpoint put), `compare`,
 //! `cache_head` and `write_cache` (changes on this machine's disk), `hold` (who may write from afar), `shipper`
@@ -22,6 +22,8 @@
 #![warn(missing_docs)]
 
 mod address;
+#[cfg(feature = "cloud")]
+mod aws_profile;
 mod bits;
 mod cache;
 mod cache_head;

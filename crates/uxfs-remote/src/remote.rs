@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use uxfs_delta::{Hash, Key, Layer, MANIFEST_MAX, Manifest};
 
 use crate::fault::{Fault, planted};
-use crate::{At, Entry, Error, Patience, Result, Store, parallel};
+use crate::{Address, At, Entry, Error, Patience, Result, Store, parallel};
 
 /// Requests at once.
 const REQUESTS: usize = 16;
@@ -196,6 +196,24 @@ impl Remote {
             }
         }
         found.ok_or_else(|| Error::NoCheckpoint("as old as that".into()))
+    }
+
+    /// The manifest at an address in this store, and its hash.
+    ///
+    /// # Errors
+    /// As [`Remote::find`]; [`Error::Invalid`] if it is not the one that the address means.
+    pub fn at(&self, address: &Address) -> Result<(Manifest, Hash)> {
+        let number = match address.at {
+            At::Number(number) => number,
+            at => self.find(at)?.number,
+        };
+        let (manifest, hash) = self.manifest(number)?;
+        match &address.hash {
+            Some(wanted) if !hash.to_string().starts_with(wanted) => Err(Error::Invalid(format!(
+                "checkpoint {number} is not the one that was there: the store was made anew"
+            ))),
+            _ => Ok((manifest, hash)),
+        }
     }
 
     /// Puts a manifest.

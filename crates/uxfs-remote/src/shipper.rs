@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use uxfs_disk::BlockDev;
 
 use crate::checkpoint::Checkpoint;
@@ -283,7 +283,7 @@ impl Shipper {
     /// # Errors
     /// [`Error::Fenced`]; those of the store and of the device.
     pub fn ship_now(&self) -> Result<Option<Published>> {
-        self.inner.ship(&mut self.inner.lead.lock())
+        self.inner.lead(|lead| self.inner.ship(lead))
     }
 
     /// What was done, and how far the store is behind.
@@ -314,7 +314,7 @@ impl Shipper {
         }
         self.ship_now()?;
         if let Some(cache) = &self.inner.cache {
-            self.inner.lead.lock().publisher.release(now())?;
+            self.inner.lead(|lead| lead.publisher.release(now()))?;
             cache.empty().map_err(Error::Cache)?;
         }
         Ok(())
@@ -353,7 +353,7 @@ impl Inner {
         let mut due = true;
         loop {
             if due {
-                let shipped = self.ship(&mut self.lead.lock());
+                let shipped = self.lead(|lead| self.ship(lead));
                 due = shipped.as_ref().is_err_and(|error| !error.is_final());
                 if shipped.is_err() && !due {
                     return;
@@ -483,12 +483,35 @@ impl Inner {
         if self.options.mode == ShipMode::Async || planted(Fault::FlushEarly) {
             return Ok(());
         }
-        // Others wait here while one ships for all that came before.
-        let mut lead = self.lead.lock();
-        if self.state.lock().shipped >= need {
-            return Ok(());
+        // Others wait here while one ships for all that came before. Then one of them ships for all others.
+        let mut state = self.state.lock();
+        while state.shipped < need {
+            match self.lead.try_lock() {
+                Some(lead) => {
+                    drop(state);
+                    return self
+                        .lead_with(lead, |lead| self.ship(lead))
+                        .map(drop)
+                        .map_err(io::Error::from);
+                }
+                None => self.progress.wait(&mut state),
+            }
         }
-        self.ship(&mut lead).map(drop).map_err(io::Error::from)
+        Ok(())
+    }
+
+    /// Leads, and wakes those that wait for the lead.
+    fn lead<T>(&self, work: impl FnOnce(&mut Lead) -> T) -> T {
+        self.lead_with(self.lead.lock(), work)
+    }
+
+    fn lead_with<T>(&self, mut lead: MutexGuard<'_, Lead>, work: impl FnOnce(&mut Lead) -> T) -> T {
+        let done = work(&mut lead);
+        drop(lead);
+        // With the state locked none of them is between its look and its wait.
+        let _state = self.state.lock();
+        self.progress.notify_all();
+        done
     }
 
     /// Makes a writer wait while the store is behind.

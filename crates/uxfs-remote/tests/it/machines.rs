@@ -375,7 +375,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets a new machine take over before one of the next requests. What comes of it is in the cell.
+    /// Lets a new machine take over before one of the next puts. What comes of it is in the cell.
     fn take_over_within(&mut self, other: usize) -> (Begun, Writer) {
         let (options, writer) = (self.options(true), self.identity());
         self.machines[other] = Machine::new();
@@ -387,11 +387,11 @@ impl World {
             let held = Shipper::hold_without_thread(remote(&store), &open, &options, writer);
             *cell.lock() = Some(held);
         };
-        self.store.between(Some((self.rng.below(4), Box::new(take_over))));
+        self.store.between(Some((self.rng.below(2), Box::new(take_over))));
         (begun, writer)
     }
 
-    /// Lets a machine write before one of the next requests: where, what, and whether it did.
+    /// Lets a machine write before one of the next puts: where, what, and whether it did.
     fn write_within(&mut self, which: usize) -> Option<(usize, Vec<u8>, Arc<Mutex<bool>>)> {
         let shipper = Arc::clone(&self.machines[which].running.as_ref()?.0);
         let at = self.rng.below(BLOCKS) * 4096;
@@ -399,7 +399,7 @@ impl World {
         let done = Arc::new(Mutex::new(false));
         let (cell, written) = (Arc::clone(&done), data.clone());
         let write = move || *cell.lock() = shipper.write_at(at, &written).is_ok();
-        self.store.between(Some((self.rng.below(3), Box::new(write))));
+        self.store.between(Some((self.rng.below(2), Box::new(write))));
         Some((at as usize, data, done))
     }
 

@@ -26,7 +26,7 @@ struct State {
     /// Acknowledges the next delta and drops it.
     lies: bool,
     requests: u64,
-    /// What happens before one of the next requests, and how many pass before it.
+    /// What happens before one of the next puts, and how many pass before it.
     between: Option<(u64, Between)>,
 }
 
@@ -57,12 +57,12 @@ impl SimStore {
         self.0.lock().stops = stops;
     }
 
-    /// Does something before a request, when so many have passed. Replaces what was to be done.
+    /// Does something before a put, when so many have passed. Replaces what was to be done.
     pub(crate) fn between(&self, between: Option<(u64, Between)>) {
         self.0.lock().between = between;
     }
 
-    /// Takes what is due before the next request.
+    /// Takes what is due before the next put.
     fn due(&self) -> Option<Between> {
         let state = &mut *self.0.lock();
         let (left, _) = state.between.as_mut()?;
@@ -103,9 +103,6 @@ impl SimStore {
 
     /// Does a request, which may fail before or after.
     fn request<T>(&self, work: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
-        if let Some(between) = self.due() {
-            between();
-        }
         let state = &mut *self.0.lock();
         state.requests += 1;
         if state.calm {
@@ -125,6 +122,10 @@ impl SimStore {
 
 impl Store for SimStore {
     fn put_new(&self, name: &str, bytes: Bytes) -> io::Result<bool> {
+        // Reads are made under locks that a writer in the same thread would wait for.
+        if let Some(between) = self.due() {
+            between();
+        }
         self.request(|state| {
             if state.objects.contains_key(name) {
                 return Ok(false);
@@ -137,6 +138,9 @@ impl Store for SimStore {
     }
 
     fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()> {
+        if let Some(between) = self.due() {
+            between();
+        }
         self.request(|state| {
             state.objects.insert(name.to_owned(), bytes);
             Ok(())
