@@ -129,6 +129,56 @@ pub(crate) fn store_of(image: &Path) -> Option<&str> {
     (is_store && !is_checkpoint).then_some(text)
 }
 
+/// An address that names one checkpoint, the last one if the given one names none, and names it for ever. Other
+/// images are returned as they are.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) fn pinned(image: &Path) -> io::Result<PathBuf> {
+    match scheme_of(image.as_os_str().as_bytes()) {
+        Some(scheme) if scheme.feature == "remote" => pin(image),
+        _ => Ok(image.to_owned()),
+    }
+}
+
+#[cfg(feature = "remote")]
+use crate::remote::{differing as differing_there, pinned as pin};
+
+#[cfg(not(feature = "remote"))]
+fn pin(image: &Path) -> io::Result<PathBuf> {
+    scheme_of(image.as_os_str().as_bytes()).map_or(Ok(()), |scheme| scheme.way().map(drop))?;
+    Ok(image.to_owned())
+}
+
+#[cfg(not(feature = "remote"))]
+fn differing_there(_: &Path, _: &Path) -> io::Result<Option<Vec<(u64, u64)>>> {
+    Ok(None)
+}
+
+/// The runs of blocks of 4 KiB in which the images at two addresses may differ; `None` if that is not known.
+///
+/// # Errors
+/// Those of the store.
+pub(crate) fn differing(one: &Path, other: &Path) -> io::Result<Option<Vec<(u64, u64)>>> {
+    let is_store = |image: &Path| {
+        scheme_of(image.as_os_str().as_bytes()).is_some_and(|scheme| scheme.feature == "remote")
+    };
+    if is_store(one) && is_store(other) { differing_there(one, other) } else { Ok(None) }
+}
+
+/// Refuses an address that can be no base of forks: only checkpoints stay as they are.
+///
+/// # Errors
+/// If it is one. The text says what to do.
+pub(crate) fn refuse_as_base(image: &Path) -> Result<()> {
+    match scheme_of(image.as_os_str().as_bytes()) {
+        Some(scheme) if scheme.feature != "remote" => {
+            Err(Failure::new(image, "can change at any time: copy it into a file first"))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Where an address ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
@@ -177,7 +227,9 @@ pub(crate) fn open(
     location: &Location,
 ) -> io::Result<Arc<dyn BlockDev>> {
     let Some(scheme) = scheme_of(image.as_os_str().as_bytes()) else {
-        return volume::open(image, mode, location);
+        return volume::open_over(image, mode, location, &|base| {
+            open(base, OpenMode::Read, &Location::whole())
+        });
     };
     let (open, _) = scheme.way()?;
     let part = volume::part(open(image, mode != OpenMode::Read)?, location)?;

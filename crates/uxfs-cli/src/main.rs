@@ -18,6 +18,8 @@ mod image;
 mod interrupt;
 mod json;
 mod kind;
+#[cfg(feature = "remote")]
+mod lineage;
 mod mode;
 mod names;
 mod number;

@@ -34,9 +34,46 @@ pub(crate) fn open(image: &Path, write: bool) -> io::Result<Arc<dyn BlockDev>> {
     }
     let address = Address::parse(&image.to_string_lossy())?;
     let remote = connect(&address, None, false)?;
-    let manifest = remote.find(address.at)?;
+    let (manifest, _) = remote.at(&address)?;
     let cache = cache(&address)?;
     Ok(Arc::new(RemoteDev::new(Checkpoint::open(remote, manifest)?, cache)))
+}
+
+/// Digits of a checkpoint's hash in its address.
+const HASH_DIGITS: usize = 16;
+
+/// The address of the checkpoint that an address names now, for ever.
+///
+/// # Errors
+/// What is wrong with the address, the store or the key.
+pub(crate) fn pinned(image: &Path) -> io::Result<PathBuf> {
+    let address = Address::parse(&image.to_string_lossy())?;
+    let (manifest, hash) = connect(&address, None, false)?.at(&address)?;
+    let hash = hash.to_string();
+    Ok(format!("{}@{}#{}", address.url, manifest.number, &hash[..HASH_DIGITS]).into())
+}
+
+/// The runs of blocks of 4 KiB in which two checkpoints may differ; `None` if they are not of one volume.
+///
+/// # Errors
+/// What is wrong with the addresses, the store, the key or the volume there.
+pub(crate) fn differing(one: &Path, other: &Path) -> io::Result<Option<Vec<(u64, u64)>>> {
+    let open = |image: &Path| -> io::Result<(Address, Checkpoint)> {
+        let address = Address::parse(&image.to_string_lossy())?;
+        let remote = connect(&address, None, false)?;
+        let (manifest, _) = remote.at(&address)?;
+        Ok((address, Checkpoint::open(remote, manifest)?))
+    };
+    let ((one, of_one), (other, of_other)) = (open(one)?, open(other)?);
+    let shape =
+        |of: &Checkpoint| (of.manifest().uuid, of.manifest().image_len, of.manifest().block_size);
+    if one.url != other.url
+        || shape(&of_one) != shape(&of_other)
+        || of_one.manifest().block_size != 4096
+    {
+        return Ok(None);
+    }
+    Ok(Some(of_one.differing(&of_other)))
 }
 
 /// The address as it holds in every directory, which each does.

@@ -6,6 +6,7 @@ use std::time::UNIX_EPOCH;
 
 use uxfs_delta::Hash;
 use uxfs_disk::BlockDev;
+use uxfs_host::OsStrExt;
 
 /// Bytes at the beginning that are hashed: of an XFS volume its superblock and the headers of its first
 /// group.
@@ -14,7 +15,8 @@ const HEAD: usize = 64 << 10;
 /// The identity of a base.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Base {
-    /// The path of its file, relative to the directory of the fork.
+    /// The path of its file, relative to the directory of the fork; or the address of a disk elsewhere that never
+    /// changes.
     pub path: PathBuf,
     /// Bytes of the disk in it.
     pub len: u64,
@@ -27,12 +29,25 @@ pub struct Base {
 impl Base {
     /// The identity of an open disk whose file is at `path`, for a fork in `dir`.
     pub(crate) fn of(path: &Path, dir: &Path, disk: &dyn BlockDev) -> io::Result<Self> {
+        if is_address(path) {
+            return Ok(Self {
+                path: path.to_owned(),
+                len: disk.len(),
+                changed: 0,
+                head: head_of(disk)?,
+            });
+        }
         let whole = path.canonicalize()?;
         let path = match whole.strip_prefix(dir.canonicalize()?) {
             Ok(inside) => inside.to_owned(),
             Err(_) => whole.clone(),
         };
         Ok(Self { path, len: disk.len(), changed: changed(&whole), head: head_of(disk)? })
+    }
+
+    /// Its path for a fork in `dir`, or its address.
+    pub(crate) fn found_from(&self, dir: &Path) -> PathBuf {
+        if is_address(&self.path) { self.path.clone() } else { dir.join(&self.path) }
     }
 
     /// Takes the time at which the file was last changed as that of the base.
@@ -55,6 +70,11 @@ impl Base {
         let text = format!("the base {} is not what it was: {what}", path.display());
         Err(io::Error::new(io::ErrorKind::InvalidData, text))
     }
+}
+
+/// Does it name a disk elsewhere, as `scheme://…`? The path of a file that was looked up has no empty part.
+pub fn is_address(path: &Path) -> bool {
+    path.as_os_str().as_bytes().windows(3).any(|part| part == b"://")
 }
 
 fn head_of(disk: &dyn BlockDev) -> io::Result<Hash> {

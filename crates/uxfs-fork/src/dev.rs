@@ -47,7 +47,8 @@ fn dir_of(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Makes a child of the disk `base`, whose file is at `base_path`, in the new file `path`.
+/// Makes a child of the disk `base`, whose file is at `base_path`, in the new file `path`. A `base_path` with
+/// `://` is the address of a disk that never changes.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`] if there is a file; those of the host.
@@ -83,12 +84,12 @@ pub fn rebase(path: &Path, base_path: &Path, base: &dyn BlockDev) -> io::Result<
     head.write(file)
 }
 
-/// The base of the child at `path`: its path on this machine.
+/// The base of the child at `path`: its path on this machine, or its address.
 ///
 /// # Errors
 /// If the file is not a fork; those of the host.
 pub fn base_of(path: &Path) -> io::Result<PathBuf> {
-    Ok(dir_of(path).join(Head::read(&File::open(path)?)?.base.path))
+    Ok(Head::read(&File::open(path)?)?.base.found_from(dir_of(path)))
 }
 
 fn file_of(dev: &FileDev) -> io::Result<&File> {
@@ -115,7 +116,7 @@ pub(crate) struct Opened {
 /// Reads the file of the child at `path`.
 pub(crate) fn open_file(file: &File, path: &Path) -> io::Result<Opened> {
     let head = Head::read(file)?;
-    let base_path = dir_of(path).join(&head.base.path);
+    let base_path = head.base.found_from(dir_of(path));
     let (content, tail) = deltas::find(file, head)?;
     Ok(Opened { base_path, content, tail })
 }

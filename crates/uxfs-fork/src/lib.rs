@@ -50,7 +50,7 @@ mod head;
 mod map;
 mod sys;
 
-pub use base::Base;
+pub use base::{Base, is_address};
 pub use commit::{Committed, Mark, commit};
 pub use dev::{ForkDev, base_of, changes, create, rebase};
 pub use head::is_fork;

@@ -39,7 +39,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use uxfs_disk::{FileDev, OpenMode};
+use uxfs_disk::{BlockDev, FileDev, OpenMode};
 pub use uxfs_fork::{Committed, base_of};
 use uxfs_format::superblock::{self, Superblock};
 
@@ -54,6 +54,23 @@ use crate::volume::{self, Location};
 pub fn create(base: &Path, fork: &Path) -> io::Result<()> {
     let disk = volume::open(base, OpenMode::Read, &Location::whole())?;
     uxfs_fork::create(fork, base, &*disk)
+}
+
+/// As [`create`], of an open disk. `base` is its path, or an address (`scheme://…`) if it is elsewhere and never
+/// changes; such a child is opened by [`volume::open_over`].
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] if there is a file; those of writing it.
+pub fn create_of(base: &Path, disk: &dyn BlockDev, fork: &Path) -> io::Result<()> {
+    uxfs_fork::create(fork, base, disk)
+}
+
+/// As [`rebase`], to an open disk, whose path or address is `base`.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] if its length or superblock is another one; those of the file.
+pub fn rebase_to(base: &Path, disk: &dyn BlockDev, fork: &Path) -> io::Result<()> {
+    uxfs_fork::rebase(fork, base, disk)
 }
 
 /// Gives a child another file as its base: a copy of the old one, or the old one at another place.
@@ -83,21 +100,31 @@ pub fn commit(fork: &Path) -> io::Result<Committed> {
     if !is_fork(fork)? {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a fork"));
     }
+    if uxfs_fork::is_address(&base_of(fork)?) {
+        let text = "is a fork of a disk elsewhere, which stays as it is: ship the fork to an address of its own";
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
     let file = FileDev::open(fork, OpenMode::Write)?;
     let open_base = |base: &Path| volume::open(base, OpenMode::Write, &Location::whole());
     uxfs_fork::commit(&file, fork, &open_base, &mark)
 }
 
 /// An image, with the runs of blocks in which it may differ from its base.
-type Ancestor = (PathBuf, Vec<(u64, u64)>);
+type Ancestor = (PathBuf, Runs);
 
 /// An image and what it is a child of, from the child on.
 fn ancestors(image: &Path) -> io::Result<Vec<Ancestor>> {
     let mut found = Vec::new();
-    let mut path = image.canonicalize()?;
+    let whole = |path: &Path| {
+        if uxfs_fork::is_address(path) { Ok(path.to_owned()) } else { path.canonicalize() }
+    };
+    let mut path = whole(image)?;
     // A child of itself would be refused when it is opened.
-    while found.len() <= volume::FORKS_MAX as usize && is_fork(&path)? {
-        let base = base_of(&path)?.canonicalize()?;
+    while found.len() <= volume::FORKS_MAX as usize
+        && !uxfs_fork::is_address(&path)
+        && is_fork(&path)?
+    {
+        let base = whole(&base_of(&path)?)?;
         found.push((path.clone(), uxfs_fork::changes(&path)?));
         path = base;
     }
@@ -105,13 +132,34 @@ fn ancestors(image: &Path) -> io::Result<Vec<Ancestor>> {
     Ok(found)
 }
 
+/// Runs of blocks of 4 KiB: the first, and how many.
+pub type Runs = Vec<(u64, u64)>;
+
+/// Where the disks at two addresses may differ; `None` if that is not known.
+pub type Differing<'a> = &'a dyn Fn(&Path, &Path) -> io::Result<Option<Runs>>;
+
 /// The bytes of their disks in which two images may differ: what was changed since they had a common base.
-/// `None` if they have none.
+/// `None` if they have none. `elsewhere` gives the runs of blocks in which the disks at two addresses may differ.
 ///
 /// # Errors
 /// Those of reading the images; [`io::ErrorKind::ResourceBusy`] if one is being written.
-pub fn differing(one: &Path, other: &Path) -> io::Result<Option<Changed>> {
-    let (one, other) = (ancestors(one)?, ancestors(other)?);
+pub fn differing(
+    one: &Path,
+    other: &Path,
+    elsewhere: Differing<'_>,
+) -> io::Result<Option<Changed>> {
+    let (mut one, mut other) = (ancestors(one)?, ancestors(other)?);
+    if let (Some((a, runs)), Some((b, _))) = (one.last_mut(), other.last_mut())
+        && a != b
+        && uxfs_fork::is_address(a)
+        && uxfs_fork::is_address(b)
+    {
+        // Two disks elsewhere may have a common origin there: the first one is then a child of the second.
+        let Some(found) = elsewhere(a, b)? else { return Ok(None) };
+        *runs = found;
+        let origin = b.clone();
+        one.push((origin, Vec::new()));
+    }
     let common = one.iter().enumerate().find_map(|(at, (path, _))| {
         other.iter().position(|(candidate, _)| candidate == path).map(|found| (at, found))
     });

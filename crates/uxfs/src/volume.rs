@@ -59,12 +59,31 @@ impl Location {
 /// The errors of [`FileDev::open`]; [`io::ErrorKind::NotFound`] if the partition does not exist;
 /// [`io::ErrorKind::InvalidInput`] if the part does not lie completely on the device.
 pub fn open(path: &Path, mode: OpenMode, location: &Location) -> io::Result<Arc<dyn BlockDev>> {
+    open_over(path, mode, location, &|base| {
+        let text = format!("{} is an address, which is not opened here", base.display());
+        Err(io::Error::new(io::ErrorKind::Unsupported, text))
+    })
+}
+
+/// Opens a disk at an address (`scheme://…`) for reading.
+pub type Elsewhere<'a> = &'a dyn Fn(&Path) -> io::Result<Arc<dyn BlockDev>>;
+
+/// As [`open`], also for forks of disks at addresses, which `elsewhere` opens.
+///
+/// # Errors
+/// As [`open`]; those of `elsewhere`.
+pub fn open_over(
+    path: &Path,
+    mode: OpenMode,
+    location: &Location,
+    elsewhere: Elsewhere<'_>,
+) -> io::Result<Arc<dyn BlockDev>> {
     let fixed = !location.is_whole() || holds_fixed(path);
     let (mode, least) = match mode {
         OpenMode::Create(len) if fixed => (OpenMode::Write, len),
         other => (other, 0),
     };
-    let part = part(disk(path, mode)?, location)?;
+    let part = part(disk(path, mode, elsewhere)?, location)?;
     if part.len() < least {
         let problem = format!("has {} bytes, but {least} are needed", part.len());
         return Err(io::Error::new(io::ErrorKind::InvalidInput, problem));
@@ -77,12 +96,17 @@ pub fn open(path: &Path, mode: OpenMode, location: &Location) -> io::Result<Arc<
 pub(crate) const FORKS_MAX: u32 = 16;
 
 /// Opens a whole disk: a file, a block device, a qcow2 or a VHD image, or a fork.
-fn disk(path: &Path, mode: OpenMode) -> io::Result<Arc<dyn BlockDev>> {
-    disk_below(path, mode, 0)
+fn disk(path: &Path, mode: OpenMode, elsewhere: Elsewhere<'_>) -> io::Result<Arc<dyn BlockDev>> {
+    disk_below(path, mode, 0, elsewhere)
 }
 
 /// Opens a whole disk that is the base of so many forks.
-fn disk_below(path: &Path, mode: OpenMode, forks: u32) -> io::Result<Arc<dyn BlockDev>> {
+fn disk_below(
+    path: &Path,
+    mode: OpenMode,
+    forks: u32,
+    elsewhere: Elsewhere<'_>,
+) -> io::Result<Arc<dyn BlockDev>> {
     let dev = FileDev::open(path, mode)?;
     let vhd = dev.as_file().filter(|_| dev.is_regular()).map(vhd_len).transpose()?.flatten();
     if let Some(len) = vhd {
@@ -94,7 +118,7 @@ fn disk_below(path: &Path, mode: OpenMode, forks: u32) -> io::Result<Arc<dyn Blo
     } else if let Some(format) = Foreign::of(file)? {
         foreign(file, format, mode)?
     } else {
-        return fork_or_raw(dev, path, forks);
+        return fork_or_raw(dev, path, forks, elsewhere);
     };
     Ok(Arc::new(InFile { disk, _file: dev }))
 }
@@ -112,7 +136,12 @@ impl BlockDev for InFile {
 }
 
 #[cfg(feature = "forks")]
-fn fork_or_raw(dev: FileDev, path: &Path, forks: u32) -> io::Result<Arc<dyn BlockDev>> {
+fn fork_or_raw(
+    dev: FileDev,
+    path: &Path,
+    forks: u32,
+    elsewhere: Elsewhere<'_>,
+) -> io::Result<Arc<dyn BlockDev>> {
     if !dev.as_file().is_some_and(|file| uxfs_fork::is_fork(file).unwrap_or(false)) {
         return Ok(Arc::new(dev));
     }
@@ -120,12 +149,20 @@ fn fork_or_raw(dev: FileDev, path: &Path, forks: u32) -> io::Result<Arc<dyn Bloc
         let text = format!("more than {FORKS_MAX} forks of forks: commit some of them");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
-    let open_base = |base: &Path| disk_below(base, OpenMode::Read, forks + 1);
+    let open_base = |base: &Path| match uxfs_fork::is_address(base) {
+        true => elsewhere(base),
+        false => disk_below(base, OpenMode::Read, forks + 1, elsewhere),
+    };
     Ok(Arc::new(uxfs_fork::ForkDev::open(dev, path, &open_base)?))
 }
 
 #[cfg(not(feature = "forks"))]
-fn fork_or_raw(dev: FileDev, _: &Path, _forks: u32) -> io::Result<Arc<dyn BlockDev>> {
+fn fork_or_raw(
+    dev: FileDev,
+    _: &Path,
+    _forks: u32,
+    _elsewhere: Elsewhere<'_>,
+) -> io::Result<Arc<dyn BlockDev>> {
     Ok(Arc::new(dev))
 }
 

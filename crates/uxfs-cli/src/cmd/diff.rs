@@ -1,6 +1,7 @@
 //! `uxfs diff`: shows what differs between two images, or trees in them.
 
 use std::ffi::OsString;
+use std::path::Path;
 
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -19,13 +20,14 @@ use crate::{address, json, quote, tree};
 /// what differs (content, mtime, mode, …); the path. A tree that only one image has is one line.
 ///
 /// Metadata is compared, and data only where it is not known to be the same: of forks of one base, or of a
-/// fork and its base, what both share is not read. Times of access and inode numbers do not count.
+/// fork and its base, and of checkpoints of one volume in a store, what both share is not read. Times of access and inode numbers do not count.
 ///
 /// Exit status: 0 if nothing differs, 1 if something does, 2 if the images cannot be compared.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs diff base.img child\n  \
     uxfs diff one.img:/etc other.img:/etc\n  \
+    uxfs diff s3://backups/disk@40 s3://backups/disk@41\n  \
     uxfs diff --json base.img child | jq -r '.differences[].path'")]
 pub(crate) struct Options {
     /// Print a JSON document
@@ -55,11 +57,13 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 
 /// Where the disks of two images may differ, if that is known.
 fn differing(old: &Inside, new: &Inside, images: &Images) -> Result<Option<Changed>> {
-    // Elsewhere, and in a part of a disk, addresses of data are others than on the disk.
-    if address::is(&old.image) || address::is(&new.image) || !images.location().is_whole() {
+    // In a part of a disk, addresses of data are others than on the disk.
+    if !images.location().is_whole() {
         return Ok(None);
     }
-    forks::differing(&old.image, &new.image).map_err(|error| Failure::host(&new.image, &error))
+    let there = |one: &Path, other: &Path| address::differing(one, other);
+    forks::differing(&old.image, &new.image, &there)
+        .map_err(|error| Failure::host(&new.image, &error))
 }
 
 /// A failure, of a volume or of the output.
@@ -72,7 +76,12 @@ impl From<uxfs::Error> for Trouble {
 }
 
 fn compare(options: &Options, session: &Session, images: &Images) -> Result<()> {
-    let (old, new) = (Inside::parse(&options.old), Inside::parse(&options.new));
+    let (mut old, mut new) = (Inside::parse(&options.old), Inside::parse(&options.new));
+    for inside in [&mut old, &mut new] {
+        // A volume in a store may go on meanwhile.
+        let pinned = address::pinned(&inside.image);
+        inside.image = pinned.map_err(|error| Failure::host(&inside.image, &error))?;
+    }
     let changed = differing(&old, &new, images)?;
     let one = tree::find(images, &old, false, true)?;
     let other = tree::find(images, &new, false, true)?;

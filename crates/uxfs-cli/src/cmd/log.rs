@@ -115,6 +115,21 @@ pub(crate) fn bounds_of(path: &Path, images: &Images) -> core::result::Result<Lo
     })
 }
 
+/// Where the log of the volume on a device ends: cycle and block. Of two states of a volume, the later one's
+/// log ends later.
+///
+/// # Errors
+/// If the device holds no volume whose log can be read.
+#[cfg(feature = "remote")]
+pub(crate) fn end_of(dev: Arc<dyn BlockDev>) -> core::result::Result<(u32, u32), String> {
+    let mut options = OpenOptions::read_only();
+    options.norecovery = true;
+    let fs = Fs::open(dev, options).map_err(|error| error.to_string())?;
+    let log = Log::new(&fs.superblock()).map_err(|error| error.to_string())?;
+    let bounds = log.find(&**fs.device()).map_err(|error| error.to_string())?;
+    Ok((bounds.head.cycle(), bounds.head.block()))
+}
+
 fn name(state: State) -> &'static str {
     match state {
         State::Clean => "clean",

@@ -23,7 +23,7 @@ use uxfs_fuse::{Trimming, mounts, server_has_died};
 use crate::address;
 use crate::cli::OPTIONS_ID;
 use crate::cmd::opening::{self, Opened};
-use crate::cmd::remount;
+use crate::cmd::{fork, remount};
 use crate::image::{Images, optional_device};
 use crate::readiness;
 use crate::session::{Failure, Result, Session};
@@ -140,7 +140,8 @@ pub(crate) struct Options {
     /// Mount read-only, as -o ro does
     #[arg(short = 'r', long)]
     read_only: bool,
-    /// Leave IMAGE as it is, and write changes to FILE, which is made if it does not exist (as by uxfs fork)
+    /// Leave IMAGE, or the checkpoint of a volume in a store, as it is, and write changes to FILE, which is made if
+    /// it does not exist (as by uxfs fork)
     #[arg(long, value_name = "FILE")]
     delta: Option<PathBuf>,
     /// A volume in a store: take it over from the writer that holds it, which may not write any more
@@ -346,17 +347,28 @@ fn serve(
 
 /// Makes `delta` a fork of `image`, unless it is one.
 fn fork_of(image: &Path, delta: &Path) -> Result<()> {
-    address::refuse(image, "copy it into a file first")?;
+    address::refuse_as_base(image)?;
     let host = |error: std::io::Error| Failure::host(delta, &error);
     if !delta.exists() {
-        return forks::create(image, delta).map_err(host);
+        return fork::make(image, delta, false);
     }
     if !forks::is_fork(delta).map_err(host)? {
         return Err(Failure::new(delta, "is not a fork: name a new file, or one of uxfs fork"));
     }
     let base = forks::base_of(delta).map_err(host)?;
-    let whole = |path: &Path| path.canonicalize().map_err(|error| Failure::host(path, &error));
-    match whole(&base)? == whole(image)? {
+    let is_base = match address::store_of(image) {
+        // Any checkpoint of the volume will do.
+        Some(url) => base.to_string_lossy().strip_prefix(url).is_some_and(|at| at.starts_with('@')),
+        None => {
+            let whole = |path: &Path| match address::is(path) {
+                true => address::pinned(path),
+                false => path.canonicalize(),
+            };
+            let whole = |path: &Path| whole(path).map_err(|error| Failure::host(path, &error));
+            whole(&base)? == whole(image)?
+        }
+    };
+    match is_base {
         true => Ok(()),
         false => Err(Failure::new(delta, format!("is a fork of {}", base.display()))),
     }

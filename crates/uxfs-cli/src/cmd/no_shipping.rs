@@ -1,5 +1,6 @@
 //! Stands in for the shipping of mounted volumes in a build without the feature `remote`.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use uxfs::disk::BlockDev;
@@ -16,6 +17,7 @@ impl Shipping {
     pub(super) fn begin(
         dev: Arc<dyn BlockDev>,
         options: &Options,
+        _: &Path,
         _: &Images,
     ) -> Result<(Arc<dyn BlockDev>, Option<Self>)> {
         match &options.ship {

@@ -97,7 +97,7 @@ fn open_quietly(
         other => other,
     };
     let dev = dev.map_err(|error| Failure::host(image, &error))?;
-    let (dev, shipping) = Shipping::begin(dev, parsed, images)?;
+    let (dev, shipping) = Shipping::begin(dev, parsed, image, images)?;
     open_on(dev, shipping, image, parsed, images)
 }
 

@@ -12,14 +12,16 @@ use uxfs_remote::{
 
 use crate::image::Images;
 use crate::session::{Failure, Result, Session};
-use crate::{address, json, remote, time};
+use crate::{address, json, lineage, remote, time};
 
 /// Put a checkpoint of an image into an object store
 ///
 /// The first checkpoint holds the whole image, each later one the blocks that differ from the one before:
 /// compressed, chained by hashes, encrypted with --key. `uxfs restore` makes the image of any checkpoint;
-/// all commands that read images take the store's address. The image must not be mounted: a mount ships by
-/// itself with `uxfs mount -o ship=URL`.
+/// all commands that read images take the store's address. An image that is mounted is shipped by its mount, with
+/// `uxfs mount -o ship=URL`; named by the mounted directory, it is made to ship at once what is synced.
+///
+/// An image that is older than the last checkpoint, such as a copy from before, is refused without --force.
 ///
 /// The URL is s3://BUCKET/PREFIX, gs://…, az://… or file:///DIR. Each volume has a prefix of its own.
 /// Credentials are taken as the clouds' own tools take them, from the environment or the machine.
@@ -42,6 +44,9 @@ pub(crate) struct Options {
     /// File of the key that encrypts the volume: 32 bytes, or 64 hexadecimal digits
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
+    /// Ship an image that is older than the last checkpoint
+    #[arg(long)]
+    force: bool,
     /// Merge the objects of the last checkpoint into one
     #[arg(long)]
     compact: bool,
@@ -51,8 +56,8 @@ pub(crate) struct Options {
     /// Keep the checkpoints from this time on, and remove older ones
     #[arg(long, value_name = "TIME", value_parser = millis)]
     keep_since: Option<u64>,
-    /// The image
-    #[arg(value_name = "IMAGE")]
+    /// The image, or the directory of a mount that ships to URL
+    #[arg(value_name = "IMAGE|DIR")]
     image: Option<PathBuf>,
     /// The volume's address in the store
     #[arg(value_name = "URL", required = true)]
@@ -83,9 +88,16 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     let remote = remote::connect(&target, options.key.as_deref(), options.image.is_some())
         .map_err(failed)?;
     let mut map = Map::new();
-    if let Some(image) = &options.image {
+    if let Some(dir) = options.image.as_ref().filter(|image| image.is_dir()) {
+        let number = ship_mount(dir, url)?;
+        let done = (format!("checkpoint {number}\n"), vec![("checkpoint", json!(number))]);
+        report(options, session, &mut map, Some(done), "")?;
+    } else if let Some(image) = &options.image {
         let dev = open(image, images)?;
         let uuid = remote::uuid(&*dev).map_err(|error| Failure::host(image, &error))?;
+        if !options.force {
+            lineage::refuse_older(image, &dev, &remote)?;
+        }
         let shipped = ship(&*dev, std::sync::Arc::clone(&remote), uuid, now()).map_err(failed)?;
         report(options, session, &mut map, shipped.map(shipped_pairs), "nothing changed\n")?;
     }
@@ -104,12 +116,32 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     Ok(())
 }
 
+/// Makes a mount ship what is synced. Returns the number of its last checkpoint.
+#[cfg(target_os = "linux")]
+fn ship_mount(dir: &Path, url: &Path) -> Result<u64> {
+    use super::status::failure_cause;
+    use uxfs_fuse::control;
+    let failed = |error: std::io::Error| Failure::new(dir, failure_cause(dir, &error).0);
+    let value = |wanted: &str| -> Result<Option<String>> {
+        let pairs = control::ask(dir, control::STATUS).map_err(failed)?;
+        Ok(pairs.into_iter().find(|(name, _)| name == wanted).map(|(_, value)| value))
+    };
+    match value("ship")? {
+        Some(there) if Path::new(&there) == url => drop(control::sync(dir).map_err(failed)?),
+        Some(there) => return Err(Failure::new(dir, format!("is shipped to {there}"))),
+        None => return Err(Failure::new(dir, "is not shipped: mount it with -o ship=URL")),
+    }
+    let number = value("ship_checkpoint")?.and_then(|number| number.parse().ok());
+    number.ok_or_else(|| Failure::new(dir, "its server names no checkpoint"))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn ship_mount(dir: &Path, _: &Path) -> Result<u64> {
+    Err(Failure::new(dir, "is a directory: name an image"))
+}
+
 fn open(image: &Path, images: &Images) -> Result<std::sync::Arc<dyn uxfs::disk::BlockDev>> {
     let host = |error: std::io::Error| Failure::host(image, &error);
-    if image.is_dir() {
-        let why = "is a directory: to ship a mounted volume, mount it with -o ship=URL";
-        return Err(Failure::new(image, why));
-    }
     let dev = address::open(image, OpenMode::Read, images.location()).map_err(host)?;
     dev.check_present().map_err(host)?;
     Ok(dev)

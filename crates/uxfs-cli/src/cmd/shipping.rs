@@ -15,7 +15,7 @@ use uxfs_remote::{Address, At, CacheFiles, Error, HoldOptions, ShipMode, ShipOpt
 
 use crate::image::Images;
 use crate::session::{Failure, Result};
-use crate::{remote, time};
+use crate::{lineage, remote, time};
 
 /// What ships a mounted volume.
 pub(super) struct Shipping {
@@ -31,6 +31,7 @@ impl Shipping {
     pub(super) fn begin(
         dev: Arc<dyn BlockDev>,
         options: &Options,
+        image: &Path,
         images: &Images,
     ) -> Result<(Arc<dyn BlockDev>, Option<Self>)> {
         let Some(ship) = &options.ship else { return Ok((dev, None)) };
@@ -46,6 +47,7 @@ impl Shipping {
         let address = address(&ship.url)?;
         let remote = remote::connect(&address, ship.key.as_deref(), true).map_err(failed)?;
         let uuid = remote::uuid(&*dev).map_err(|error| Failure::host("the image", &error))?;
+        lineage::refuse_older(image, &dev, &remote)?;
         let shipper = Shipper::start(dev, remote, uuid, wanted(ship)).map_err(failed)?;
         let (dev, shipping) = Self::of(shipper, ship, None);
         Ok((dev, Some(shipping)))

@@ -3,10 +3,13 @@
 //! Most tests need no root: owners and devices, which only root can create on the host, are made in
 //! the image with the command.
 
+#[cfg(feature = "remote")]
 mod afar;
 mod attributes;
 mod bench_mount;
 mod builds;
+#[cfg(feature = "remote")]
+mod checkpoints;
 mod contents;
 mod copies;
 mod coreutils;

@@ -23,8 +23,9 @@ fn mounted() -> Fixture {
     fixture
 }
 
-fn server(fixture: &Fixture) -> u32 {
-    let status = fixture.uxfs(&["status", "mnt"]).good();
+/// The process that serves a mount.
+pub(crate) fn server(fixture: &Fixture, dir: &str) -> u32 {
+    let status = fixture.uxfs(&["status", dir]).good();
     let line = status.lines().find(|line| line.trim_start().starts_with("process "));
     line.unwrap().split_whitespace().last().unwrap().parse().unwrap()
 }
@@ -44,7 +45,7 @@ fn signal(process: u32, name: &str) {
 }
 
 fn kill_server(fixture: &Fixture) {
-    let process = server(fixture);
+    let process = server(fixture, "mnt");
     signal(process, "KILL");
     until("dead", || !fixture.uxfs(&["ls", "host/a.img:/"]).err.contains("in use"));
 }
@@ -261,7 +262,7 @@ fn a_dead_mount_does_not_hide_the_others() {
 fn umount_names_the_namespace_that_keeps_a_mount() {
     let fixture = mounted();
     fixture.sh("echo content >mnt/file");
-    let server = server(&fixture);
+    let server = server(&fixture, "mnt");
     let other = other_namespace(&fixture);
     // The record is found although the image's path has changed.
     fixture.sh("mv host elsewhere");
@@ -345,7 +346,7 @@ fn a_command_waits_for_a_server_that_closes_the_image() {
 #[test]
 fn the_holder_of_an_image_is_named() {
     let fixture = mounted();
-    let (dir, server) = (fixture.path("mnt"), server(&fixture));
+    let (dir, server) = (fixture.path("mnt"), server(&fixture, "mnt"));
     let expected = format!(
         "host/a.img: in use by uxfs mount (process {server}), mounted on {}",
         dir.display()

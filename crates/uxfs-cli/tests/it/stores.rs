@@ -18,6 +18,10 @@ fn a_mount_ships_what_is_synced() {
     fixture.uxfs(&["sync", "m"]).good();
     fixture.uxfs(&["restore", "-q", &url, "then.img"]).good();
     fixture.sh("rm -r m/one; echo two >m/two");
+    let shipped = fixture.uxfs(&["ship", "m", &url]).good();
+    assert!(shipped.starts_with("checkpoint "), "{shipped}");
+    assert_eq!(fixture.uxfs(&["cat", &format!("{url}:/two")]).good(), "two\n");
+    assert!(fixture.uxfs(&["ship", "m", "file:///else"]).bad(1).contains("is shipped to file:"));
     let status = fixture.uxfs(&["status", "m"]).good();
     assert!(status.contains("ship_mode") && !status.contains("ship_error"), "{status}");
     let refused = fixture.uxfs(&["mount", "-o", "remount,commit=9", "m"]).bad(1);
@@ -113,4 +117,92 @@ fn what_is_wrong_is_named_and_leaves_no_image() {
     fixture.sh("rm store/deltas/*");
     assert!(fixture.uxfs(&["restore", &url, "x.img"]).bad(1).contains("is missing"));
     fixture.sh("test ! -e x.img; test -z \"$(ls -A | grep x.img)\"");
+}
+
+#[test]
+fn a_copy_from_before_is_no_newest_state() {
+    let fixture = Fixture::with_image(&[]);
+    let url = url(&fixture);
+    fixture.sh("cp a.img old.img; mkdir m");
+    fixture.bash("echo one | uxfs tee a.img:/one").good();
+    fixture.uxfs(&["ship", "a.img", &url]).good();
+    let older = fixture.uxfs(&["ship", "old.img", &url]).bad(1);
+    assert!(older.contains("is older than checkpoint 1") && older.contains("--force"), "{older}");
+    let option = format!("ship={url}");
+    let older = fixture.uxfs(&["mount", "-o", &option, "old.img", "m"]).bad(1);
+    assert!(older.contains("is older than checkpoint 1"), "{older}");
+    assert_eq!(fixture.uxfs(&["cat", &format!("{url}:/one")]).good(), "one\n");
+    fixture.uxfs(&["ship", "--force", "old.img", &url]).good();
+    assert_eq!(fixture.uxfs(&["ls", &format!("{url}:/")]).good(), "");
+    // What is later is shipped unasked.
+    fixture.uxfs(&["ship", "a.img", &url]).good();
+    assert_eq!(fixture.uxfs(&["cat", &format!("{url}:/one")]).good(), "one\n");
+}
+
+#[test]
+fn a_checkpoint_has_forks() {
+    let fixture = Fixture::with_image(&[]);
+    let url = url(&fixture);
+    fixture.sh("mkdir m n");
+    let ran = |args: &[&str]| fixture.uxfs(args).good();
+    fixture.bash("head -c 5M /dev/zero | tr '\\0' x | uxfs tee a.img:/large").good();
+    fixture.bash("echo one | uxfs tee a.img:/one").good();
+    ran(&["ship", "a.img", &url]);
+    fixture.bash("echo two | uxfs tee a.img:/two").good();
+    ran(&["ship", "a.img", &url]);
+    let first = format!("{url}@1");
+
+    ran(&["fork", &first, "child"]);
+    assert_eq!(std::fs::metadata(fixture.path("child")).unwrap().len(), 8192);
+    assert_eq!(ran(&["ls", "child:/"]), "large\none\n");
+    ran(&["mkdir", "child:/dir"]);
+    ran(&["check", "child"]);
+    ran(&["fork", "child", "grandchild"]);
+    ran(&["mount", "grandchild", "m"]);
+    fixture.sh("echo three >m/dir/three");
+    fixture.unmount("m");
+    assert_eq!(ran(&["cat", "grandchild:/dir/three"]), "three\n");
+    ran(&["mount", &url, "--delta", "other", "m"]);
+    ran(&["mount", &first, "--delta", "more", "n"]);
+    fixture.sh("rm m/one; echo four >n/four; test -e m/two; test ! -e n/two");
+    fixture.unmount("m");
+    fixture.unmount("n");
+    // The same delta again, with and without the number.
+    ran(&["mount", &first, "--delta", "more", "n"]);
+    fixture.sh("grep four n/four");
+    fixture.unmount("n");
+    ran(&["mount", &url, "--delta", "more", "n"]);
+    fixture.unmount("n");
+    let wrong = fixture.uxfs(&["mount", &format!("{url}@2"), "--delta", "more", "n"]).bad(1);
+    assert!(wrong.contains("is a fork of file:"), "{wrong}");
+
+    // What both share is not read.
+    let differs = |old: &str, new: &str| {
+        let ran = fixture.uxfs(&["diff", "--json", old, new]);
+        assert_eq!(ran.code, 1, "{ran:?}");
+        let read = ran.out.split("\"read_bytes\":").nth(1).unwrap();
+        let read: u64 = read.split([',', '}']).next().unwrap().trim().parse().unwrap();
+        assert!(read < 100_000, "{ran:?}");
+        ran.out
+    };
+    assert!(differs(&first, &format!("{url}@2")).contains("/two"));
+    let changed = differs("child", &url);
+    assert!(changed.contains("/two") && changed.contains("/dir"), "{changed}");
+    assert!(differs("grandchild", "other").contains("/two"));
+    assert_eq!(fixture.uxfs(&["diff", &first, &first]).code, 0);
+
+    // The checkpoint stays as it is; the child is shipped as a volume of its own.
+    assert!(fixture.uxfs(&["commit", "child"]).bad(1).contains("stays as it is"));
+    let own = format!("file://{}", fixture.path("own").display());
+    ran(&["ship", "grandchild", &own]);
+    ran(&["restore", "-q", &own, "own.img"]);
+    fixture.check("own.img");
+    assert_eq!(ran(&["cat", "own.img:/dir/three"]), "three\n");
+    assert_eq!(ran(&["ls", &format!("{first}:/")]), "large\none\n");
+    // A store that was made anew has no such checkpoint.
+    fixture.sh("rm -r store");
+    fixture.image("b.img", &[]);
+    ran(&["ship", "b.img", &url]);
+    let other = fixture.uxfs(&["ls", "child:/"]);
+    assert!(other.code != 0 && other.err.contains("made anew"), "{other:?}");
 }
