@@ -9,7 +9,7 @@ use crate::fixture::Fixture;
 type Letters = BTreeMap<char, String>;
 
 /// Commands and the programs they are modelled on. Other commands have no model.
-const MODELS: [(&str, &str); 39] = [
+const MODELS: [(&str, &str); 44] = [
     ("mkfs", "mkfs.xfs --help"),
     ("import", "mkfs.xfs --help"),
     ("ls", "ls --help"),

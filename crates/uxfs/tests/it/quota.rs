@@ -60,10 +60,12 @@ fn change_owners(fs: &Fs, rng: &mut Rng) {
         if !rng.once_in(4) {
             continue;
         }
-        let mut change = SetAttr::default();
-        change.uid = rng.once_in(2).then(|| 1000 + rng.below(200) as u32);
-        change.gid = rng.once_in(2).then(|| 70_000 * rng.below(4) as u32);
-        change.projid = rng.once_in(3).then(|| rng.below(100) as u32);
+        let change = SetAttr {
+            uid: rng.once_in(2).then(|| 1000 + rng.below(200) as u32),
+            gid: rng.once_in(2).then(|| 70_000 * rng.below(4) as u32),
+            projid: rng.once_in(3).then(|| rng.below(100) as u32),
+            ..SetAttr::default()
+        };
         match fs.set_attr(found.ino, &change) {
             Err(error) if !edit::expected(&error) => panic!("{error}"),
             _ => {}
@@ -235,8 +237,7 @@ fn limits_and_grace_periods_go_both_ways() {
     new.uid = 1001;
     let file = fs.create(fs.root(), b"f", &new).unwrap();
     fs.write_at(file, 0, &[1; 40960]).unwrap();
-    let mut limits = Limits::default();
-    (limits.blocks_soft, limits.blocks_hard) = (Some(5), Some(5000));
+    let limits = Limits { blocks_soft: Some(5), blocks_hard: Some(5000), ..Limits::default() };
     fs.set_limits(QuotaType::User, 1001, &limits).unwrap();
     fs.close().unwrap();
     judge(&volume, "limits");
@@ -296,8 +297,7 @@ fn limits_are_enforced_where_a_kernel_enforces_them() {
         options.writeback = delayed.then(uxfs::WritebackOptions::default);
         let fs = volume.open_with(options);
         let set = |kind, id, blocks, inodes| {
-            let mut limits = Limits::default();
-            (limits.blocks_hard, limits.inodes_hard) = (blocks, inodes);
+            let limits = Limits { blocks_hard: blocks, inodes_hard: inodes, ..Limits::default() };
             fs.set_limits(kind, id, &limits).unwrap();
         };
         set(QuotaType::User, 1001, Some(100), None);
@@ -347,11 +347,9 @@ fn a_soft_limit_binds_after_its_grace_period() {
         volume.open_with(options)
     };
     let fs = open(second);
-    let mut grace = Limits::default();
-    grace.inodes_timer = Some(60);
+    let grace = Limits { inodes_timer: Some(60), ..Limits::default() };
     fs.set_limits(QuotaType::User, 0, &grace).unwrap();
-    let mut limits = Limits::default();
-    limits.inodes_soft = Some(2);
+    let limits = Limits { inodes_soft: Some(2), ..Limits::default() };
     fs.set_limits(QuotaType::User, 1001, &limits).unwrap();
     let mut new = NewInode::file(0o644);
     new.uid = 1001;
