@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use uxfs::format::Ino;
 use uxfs_disk::{BlockDev, Overlay};
 use uxfs_fuse::{MemoryGuest, Options};
-use uxfs_virtiofs::Chain;
+use uxfs_vhost::Chain;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryMmap};
 

@@ -1,6 +1,6 @@
 //! Where an image lies: at a path of this machine, or elsewhere, at an address `SCHEME://…`.
 //!
-//! 1. An argument is an address if it begins with one of [`SCHEMES`] and `://`. A file of this machine with
+//! 1. An argument is an address if it begins with one of the schemes and `://`. A file of this machine with
 //!    such a name is written `./nbd://…`.
 //! 2. In an address with a path in the image, the first `:/` behind the scheme's `://` separates them:
 //!    `nbd://host:10809/export:/etc/passwd`. An address that has to contain `:/` writes it as `%3A/`.
@@ -10,6 +10,8 @@
 //!
 //! Used by [`crate::place`], [`crate::image`] and the commands that open a device themselves.
 
+mod end;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -17,6 +19,8 @@ use std::sync::Arc;
 use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::volume::{self, Location};
 use uxfs_host::OsStrExt;
+
+pub(crate) use end::{End, end};
 
 use crate::session::{Failure, Result};
 
@@ -66,8 +70,6 @@ const SCHEMES: &[Scheme] = &[
     scheme("file", "remote", REMOTE),
 ];
 
-const MARK: &[u8] = b"://";
-
 impl Scheme {
     fn way(&self) -> io::Result<(Opener, Absolute)> {
         self.way.ok_or_else(|| {
@@ -105,9 +107,8 @@ mod nbd {
 
 /// The scheme of an argument that is an address.
 fn scheme_of(arg: &[u8]) -> Option<&'static Scheme> {
-    SCHEMES.iter().find(|scheme| {
-        arg.strip_prefix(scheme.name.as_bytes()).is_some_and(|rest| rest.starts_with(MARK))
-    })
+    let name = end::scheme(arg)?;
+    SCHEMES.iter().find(|scheme| scheme.name == name)
 }
 
 /// Is the image at an address?
@@ -177,22 +178,6 @@ pub(crate) fn refuse_as_base(image: &Path) -> Result<()> {
         }
         _ => Ok(()),
     }
-}
-
-/// Where an address ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum End {
-    /// At the end of the argument.
-    Whole,
-    /// At a colon. What follows it is a path in the image.
-    Colon(usize),
-}
-
-/// The end of the address that an argument begins with; `None` if it begins with none.
-pub(crate) fn end(arg: &[u8]) -> Option<End> {
-    let from = scheme_of(arg)?.name.len() + MARK.len();
-    let colon = arg[from..].windows(2).position(|pair| pair == b":/");
-    Some(colon.map_or(End::Whole, |at| End::Colon(from + at)))
 }
 
 /// What makes two arguments name the same image.
@@ -267,23 +252,6 @@ pub(crate) fn refuse(image: &Path, instead: &str) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_first_colon_and_slash_behind_the_scheme_end_an_address() {
-        let ends = |arg: &str, address: &str| {
-            let at = if arg == address { End::Whole } else { End::Colon(address.len()) };
-            assert_eq!(end(arg.as_bytes()), Some(at), "{arg}");
-        };
-        ends("nbd+unix:///v?socket=/run/x.sock:/two", "nbd+unix:///v?socket=/run/x.sock");
-        ends("nbd://host:10809/a:/b:/c", "nbd://host:10809/a");
-        ends("nbd://[::1]:10809/a", "nbd://[::1]:10809/a");
-        ends("file:///dir/store:/two", "file:///dir/store");
-        ends("s3://b/p@12:/a", "s3://b/p@12");
-        ends("s3://b/p%3A/q", "s3://b/p%3A/q");
-        for arg in ["disk.img://etc", "./nbd://a", "nbd:/a", "unknown://a", "NBD://a", "nbd"] {
-            assert_eq!(end(arg.as_bytes()), None, "{arg}");
-        }
-    }
 
     #[test]
     fn what_this_build_lacks_is_named_with_its_feature() {
