@@ -97,6 +97,10 @@ bitflags::bitflags! {
 impl QuotaFlags {
     /// The flags of all types that say that usage was counted.
     pub const CHKD: Self = Self::USER_CHKD.union(Self::GROUP_CHKD).union(Self::PROJECT_CHKD);
+    /// The flags of all types that say that usage is accounted.
+    pub const ACCT: Self = Self::USER_ACCT.union(Self::GROUP_ACCT).union(Self::PROJECT_ACCT);
+    /// The flags of all types that say that limits are enforced.
+    pub const ENFD: Self = Self::USER_ENFD.union(Self::GROUP_ENFD).union(Self::PROJECT_ENFD);
 }
 
 /// The kinds of subject that quotas exist for.

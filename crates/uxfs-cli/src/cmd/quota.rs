@@ -36,9 +36,9 @@ enum Verb {
     /// Set limits, as xfs_quota's limit does
     Limit(Limit),
     /// Account and enforce quotas from now on; what is used is counted first
-    On(Switch),
+    On(On),
     /// Stop accounting quotas. Limits are kept
-    Off(Switch),
+    Off(Off),
 }
 
 #[derive(Args)]
@@ -131,13 +131,23 @@ struct Limit {
 }
 
 #[derive(Args)]
-#[command(after_help = "Examples:\n  uxfs quota on disk.img\n  uxfs quota off -p disk.img")]
-struct Switch {
+#[command(after_help = "Examples:\n  uxfs quota on disk.img\n  uxfs quota on -p disk.img")]
+struct On {
     #[command(flatten)]
     types: Types,
     /// Leave limits without effect
     #[arg(long)]
     noenforce: bool,
+    /// The image
+    #[arg(value_name = "IMAGE")]
+    image: PathBuf,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:\n  uxfs quota off disk.img\n  uxfs quota off -p disk.img")]
+struct Off {
+    #[command(flatten)]
+    types: Types,
     /// The image
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
@@ -158,8 +168,11 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         Verb::Report(options) => report(options, session, images),
         Verb::State(options) => state(options, session, images),
         Verb::Limit(options) => limit(options, images),
-        Verb::On(options) => switch(options, images, true),
-        Verb::Off(options) => switch(options, images, false),
+        Verb::On(On { types, noenforce, image }) => {
+            let enforced = if *noenforce { QuotaFlags::empty() } else { QuotaFlags::ENFD };
+            switch(image, types, images, QuotaFlags::ACCT | enforced)
+        }
+        Verb::Off(Off { types, image }) => switch(image, types, images, QuotaFlags::empty()),
     }
 }
 
@@ -411,16 +424,17 @@ fn id_of(kind: QuotaType, owner: &str) -> std::result::Result<u32, String> {
     id.ok_or_else(|| format!("{owner}: no such {}", kind.name()))
 }
 
-fn switch(options: &Switch, images: &Images, on: bool) -> Result<()> {
-    let path = &options.image;
+/// Sets which of the named types are accounted and enforced; the others stay as they are.
+fn switch(path: &Path, types: &Types, images: &Images, wanted: QuotaFlags) -> Result<()> {
     let reading = images.again(None);
     let now = reading.get(path, false)?.fs.quota_states().map_err(failed(path))?;
     reading.close()?;
-    let kinds = options.types.all();
+    let kinds = types.all();
     let flags = now.iter().fold(QuotaFlags::empty(), |mut flags, state| {
         let named = kinds.contains(&state.kind);
-        flags.set(state.kind.acct(), if named { on } else { state.accounted });
-        flags.set(state.kind.enfd(), if named { on && !options.noenforce } else { state.enforced });
+        let (accounted, enforced) = (state.kind.acct(), state.kind.enfd());
+        flags.set(accounted, if named { wanted.contains(accounted) } else { state.accounted });
+        flags.set(enforced, if named { wanted.contains(enforced) } else { state.enforced });
         flags
     });
     let writing = images.again(Some(flags));
