@@ -317,12 +317,13 @@ fn short(bytes: u64) -> String {
     }
 }
 
-/// What is left of a grace period.
+/// What is left of a grace period: whole days, and the rest only of the last one.
 fn left(ends: u64, now: u64) -> String {
     const DAY: u64 = 24 * 60 * 60;
     match ends.saturating_sub(now) {
         0 => "[-none-]".to_owned(),
-        left if left > DAY => format!("[{} days]", left.div_ceil(DAY)),
+        left if left >= 2 * DAY => format!("[{} days]", left / DAY),
+        left if left >= DAY => "[1 day]".to_owned(),
         left => format!("[{:02}:{:02}:{:02}]", left / 3600, left / 60 % 60, left % 60),
     }
 }
@@ -460,9 +461,19 @@ mod tests {
 
     #[test]
     fn grace_periods_print_as_in_xfs_quota() {
-        assert_eq!(left(5, 5), "[-none-]");
-        assert_eq!(left(5 + 7 * 86_400, 5), "[7 days]");
-        assert_eq!(left(3_605, 0), "[01:00:05]");
+        // What xfs_quota 6.1 prints.
+        for (seconds, text) in [
+            (604_800, "[7 days]"),
+            (172_801, "[2 days]"),
+            (172_700, "[1 day]"),
+            (86_400, "[1 day]"),
+            (86_300, "[23:58:20]"),
+            (3700, "[01:01:40]"),
+            (0, "[-none-]"),
+        ] {
+            assert_eq!(left(1000 + seconds, 1000), text, "{seconds}");
+        }
+        assert_eq!(left(5, 1000), "[-none-]");
     }
 
     #[test]

@@ -133,8 +133,9 @@ fn fsck_that_is_interrupted_ends_with_32() {
     let fixture = Fixture::with_image(&[]);
     // The write of its result blocks, so it cannot end before the signal.
     let (_read, write) = full_pipe();
-    let mut child = Command::new(env!("CARGO_BIN_EXE_uxfs"))
-        .args(["fsck", "a.img"])
+    // A test that a shell runs in the background inherits that it ignores interrupts.
+    let mut child = Command::new("env")
+        .args(["--default-signal=INT", env!("CARGO_BIN_EXE_uxfs"), "fsck", "a.img"])
         .current_dir(fixture.path(""))
         .stdin(Stdio::null())
         .stdout(write)
