@@ -265,6 +265,12 @@ impl State {
         volume(seed)
     }
 
+    /// Does the workload with this seed account quotas? A kernel that mounts such a state without quotas leaves
+    /// dquots in the log unrecovered.
+    pub fn accounts_quotas(seed: u64) -> bool {
+        volumes::accounts_quotas(volume(seed))
+    }
+
     /// The disk after the cut.
     pub fn disk(&self) -> &MemDev {
         &self.cut.disk

@@ -300,9 +300,7 @@ fn table(options: &Report, kind: QuotaType, records: &[Dquot], fs: &Fs) -> Strin
         }
         text.push('\n');
     }
-    if !options.no_headers {
-        text.push('\n');
-    }
+    text.push('\n');
     text
 }
 

@@ -25,6 +25,7 @@ struct Subject {
     name: String,
     path: PathBuf,
     newest: bool,
+    quotas: bool,
     state: State,
 }
 
@@ -47,7 +48,8 @@ fn subjects(kernel: Kernel, dir: &Path, seed: u64, count: u64) -> Vec<Subject> {
             let name = format!("{mode}--seed {seed} --state {number} ({volume})");
             let path = dir.join(format!("{seed}-{number}.img"));
             put(state.disk(), &path);
-            all.push(Subject { name, path, newest: newest(seed), state });
+            let quotas = State::accounts_quotas(seed);
+            all.push(Subject { name, path, newest: newest(seed), quotas, state });
         }
     }
     all
@@ -59,9 +61,10 @@ fn recover(kernel: Kernel, subjects: &[Subject]) -> Vec<Listing> {
     let mut script = "set -e\n".to_owned();
     for (number, subject) in subjects.iter().enumerate() {
         vm = vm.drive(&subject.path, true);
+        let quotas = if subject.quotas { "-o uquota,gquota,pquota" } else { "" };
         writeln!(
             script,
-            "step recovering '{}'\nmount -t xfs /drive/{number} /mnt\numount /mnt\n\
+            "step recovering '{}'\nmount -t xfs {quotas} /drive/{number} /mnt\numount /mnt\n\
              mount -t xfs -o ro /drive/{number} /mnt\nuxfs-lister /mnt >/out/{number}\numount /mnt",
             subject.name
         )
