@@ -43,7 +43,7 @@ fn reports_are_those_of_xfs_quota() {
     let state = fixture.uxfs(&["quota", "state", "-u", "a.img"]).good();
     assert!(state.contains("Accounting: ON\n  Enforcement: ON\n"), "{state}");
     let json = fixture.uxfs(&["quota", "report", "--json", "-u", "a.img"]).good();
-    assert!(json.contains("\"id\":1005,\"inodes\":{"), "{json}");
+    assert!(json.contains("\"id\":1005,\"blocks\":{\"used_bytes\":20480,"), "{json}");
     fixture.uxfs(&["quota", "off", "-g", "a.img"]).good();
     let state = fixture.uxfs(&["quota", "state", "-g", "a.img"]).good();
     assert!(state.contains("Accounting: OFF\n"), "{state}");
