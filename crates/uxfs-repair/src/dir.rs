@@ -169,10 +169,19 @@ fn number(raw: &[u8]) -> Ino {
 }
 
 fn is_possible(volume: &Volume, entry: &Entry) -> bool {
+    leads_somewhere(volume, entry) && uxfs_format::dir::FileType::from_raw(entry.ftype).is_some()
+}
+
+/// Is all of an entry possible but its type? The type follows from the inode.
+fn leads_somewhere(volume: &Volume, entry: &Entry) -> bool {
     name_problem(&entry.name).is_none()
         && !matches!(&*entry.name, b"." | b"..")
         && volume.geo.ino_valid(entry.ino)
-        && uxfs_format::dir::FileType::from_raw(entry.ftype).is_some()
+}
+
+/// Does an entry at this offset end with its own offset?
+fn has_tag(bytes: &[u8], at: usize, space: usize) -> bool {
+    usize::from(Field::<u16>::at(at + space - 2).get(bytes)) == at
 }
 
 /// The entries of a data block, damaged or not.
@@ -208,7 +217,8 @@ fn entries(
             }
             Some(Item::Entry(entry)) => {
                 let own = Entry { name: entry.name.into(), ino: entry.ino, ftype: entry.ftype };
-                if is_possible(volume, &own) {
+                let tagged = has_tag(bytes, at, entry.space()) && leads_somewhere(volume, &own);
+                if tagged || is_possible(volume, &own) {
                     content.entries.push(own);
                     at += entry.space();
                 } else {
