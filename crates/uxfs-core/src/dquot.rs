@@ -319,7 +319,7 @@ impl Quota {
         self.accounted[kind as usize].as_ref().map(|accounted| accounted.ino)
     }
 
-    /// Does the inode count for nobody, because it holds quota records?
+    /// Is this a quota inode? Quota inodes are not accounted.
     pub(crate) fn is_quota_inode(&self, ino: Ino) -> bool {
         self.accounted.iter().flatten().any(|accounted| accounted.ino == ino)
     }

@@ -3,7 +3,7 @@
 //! 1. A read sees every write that completed.
 //! 2. What was written reaches the stable device with a flush, or earlier when the cache is full. A forced write
 //!    (FUA) is there when it completes.
-//! 3. A power cut takes each sector of the cache with it, or not, as the seed decides. Writes to one place never
+//! 3. A power cut keeps or loses each sector of the cache, as the seed decides. Writes to one place never
 //!    end in the wrong order, and a sector is written whole or not at all.
 //! 4. Without power every request fails.
 //! 5. A disk with a [`DeviceFault`] breaks one of these rules.

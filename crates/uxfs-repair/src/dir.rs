@@ -179,11 +179,6 @@ fn leads_somewhere(volume: &Volume, entry: &Entry) -> bool {
         && volume.geo.ino_valid(entry.ino)
 }
 
-/// Does an entry at this offset end with its own offset?
-fn has_tag(bytes: &[u8], at: usize, space: usize) -> bool {
-    usize::from(Field::<u16>::at(at + space - 2).get(bytes)) == at
-}
-
 /// The entries of a data block, damaged or not.
 fn entries(
     volume: &Volume,
@@ -217,8 +212,8 @@ fn entries(
             }
             Some(Item::Entry(entry)) => {
                 let own = Entry { name: entry.name.into(), ino: entry.ino, ftype: entry.ftype };
-                let tagged = has_tag(bytes, at, entry.space()) && leads_somewhere(volume, &own);
-                if tagged || is_possible(volume, &own) {
+                // It ends with its own offset, so it is an entry, whatever its type says.
+                if leads_somewhere(volume, &own) {
                     content.entries.push(own);
                     at += entry.space();
                 } else {

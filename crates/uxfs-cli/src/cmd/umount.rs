@@ -2,8 +2,8 @@
 //!
 //! 1. The command writes everything before it unmounts. If writing fails, the mount stays and keeps
 //!    the data in memory, unless `--force` or `--lazy` is given.
-//! 2. A mount that is in use is tried again for [`BUSY_FOR`]: who only looks at it, as `uxfs status` and file
-//!    managers do, holds it for a moment.
+//! 2. A mount that is in use is tried again for [`BUSY_FOR`]: programs that only look at it, such as
+//!    `uxfs status` and file managers, hold it for a moment.
 //! 3. Success means that the server has closed the volume and written so into the mount's record
 //!    ([`uxfs_fuse::record`]). The server's status names the record. The image's path may have
 //!    changed, so it does not identify the record.

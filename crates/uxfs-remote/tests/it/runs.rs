@@ -39,7 +39,7 @@ fn whatever_happens_a_checkpoint_holds_what_once_was() {
 
 /// Runs until a fault is found; it must be soon.
 #[track_caller]
-fn is_found(wanted: &str, run: impl Fn(u64) -> Result<Done, String>) {
+fn is_found<T>(wanted: &str, run: impl Fn(u64) -> Result<T, String>) {
     for seed in 0..300 {
         if let Err(why) = run(seed) {
             assert!(why.contains(wanted), "seed {seed}: {why}");
@@ -49,8 +49,13 @@ fn is_found(wanted: &str, run: impl Fn(u64) -> Result<Done, String>) {
     panic!("the fault was not found");
 }
 
+/// As [`is_found`], with a planted fault.
 #[track_caller]
-fn planted_is_found(fault: Fault, wanted: &str) {
+pub(crate) fn planted_is_found<T>(
+    fault: Fault,
+    wanted: &str,
+    run: impl Fn(u64) -> Result<T, String>,
+) {
     is_found(wanted, |seed| {
         plant(Some(fault));
         let found = run(seed);
@@ -61,27 +66,27 @@ fn planted_is_found(fault: Fault, wanted: &str) {
 
 #[test]
 fn a_manifest_before_its_deltas_is_found() {
-    planted_is_found(Fault::ManifestFirst, "is missing");
+    planted_is_found(Fault::ManifestFirst, "is missing", run);
 }
 
 #[test]
 fn a_failure_that_is_forgotten_is_found() {
-    planted_is_found(Fault::FailureForgotten, "holds what never was");
+    planted_is_found(Fault::FailureForgotten, "holds what never was", run);
 }
 
 #[test]
 fn a_second_writer_is_found() {
-    planted_is_found(Fault::FenceIgnored, "");
+    planted_is_found(Fault::FenceIgnored, "", run);
 }
 
 #[test]
 fn objects_removed_too_early_are_found() {
-    planted_is_found(Fault::NamedRemoved, "is missing");
+    planted_is_found(Fault::NamedRemoved, "is missing", run);
 }
 
 #[test]
 fn a_flush_that_returns_early_is_found() {
-    planted_is_found(Fault::FlushEarly, "was acknowledged and is not there");
+    planted_is_found(Fault::FlushEarly, "was acknowledged and is not there", run);
 }
 
 #[test]
