@@ -71,12 +71,13 @@ struct Piece {
     backing: Backing,
 }
 
-/// A file that is being written back.
+/// A file that is being written back. Its data is dropped before the hold, whose end wakes the writers that
+/// wait for memory.
 pub(super) struct WritebackBatch {
     file: Arc<File>,
+    pieces: Vec<Piece>,
     /// `None` in an epoch, for a file without dirty data whose blocks another thread changes.
     _hold: Option<WritebackBlock>,
-    pieces: Vec<Piece>,
     size: u64,
     failed: Option<Error>,
 }

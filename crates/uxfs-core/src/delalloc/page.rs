@@ -5,6 +5,8 @@
 //! 2. Contents in flight do not change: a change is made to a copy.
 //! 3. The data of one write is one allocation, which its blocks share. It counts as a whole until
 //!    its last block is gone. A change of one of its blocks copies that block.
+//! 4. No wakeup is lost: a writer registers as a waiter before it finds too little memory, and whatever
+//!    frees memory from then on wakes it, be it write-back or a reader that drops the last reference.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,25 +38,51 @@ pub(super) struct Memory {
 pub(super) struct Completions {
     count: Mutex<u64>,
     wakeup: Condvar,
+    /// Threads that wait, or are about to.
+    waiters: AtomicU64,
 }
 
 impl Completions {
-    /// The number of completions so far.
-    pub(super) fn count(&self) -> u64 {
-        *self.count.lock()
+    /// Registers the caller as a waiter. It looks for memory after this, and waits if there is none.
+    pub(super) fn begin_waiting(&self) -> MemoryWaiter<'_> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        MemoryWaiter { completions: self, count: *self.count.lock() }
     }
 
-    /// Waits until there are more than `count` completions.
-    pub(super) fn wait_beyond(&self, count: u64) {
-        let mut now = self.count.lock();
-        while *now <= count {
-            self.wakeup.wait(&mut now);
-        }
-    }
-
+    /// Wakes all waiters: write-back of a file has ended.
     pub(super) fn notify(&self) {
         *self.count.lock() += 1;
         self.wakeup.notify_all();
+    }
+
+    /// Wakes all waiters, if there are any: memory was freed.
+    fn released(&self) {
+        if self.waiters.load(Ordering::SeqCst) > 0 {
+            self.notify();
+        }
+    }
+}
+
+/// A registered waiter for memory.
+pub(super) struct MemoryWaiter<'a> {
+    completions: &'a Completions,
+    /// Completions when it registered.
+    count: u64,
+}
+
+impl MemoryWaiter<'_> {
+    /// Waits until memory has been freed, or write-back has ended, since the waiter registered.
+    pub(super) fn wait(self) {
+        let mut now = self.completions.count.lock();
+        while *now <= self.count {
+            self.completions.wakeup.wait(&mut now);
+        }
+    }
+}
+
+impl Drop for MemoryWaiter<'_> {
+    fn drop(&mut self) {
+        self.completions.waiters.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -71,10 +99,11 @@ impl Memory {
     }
 
     fn sub(&self, bytes: u64) {
-        let before = self.used.fetch_sub(bytes, Ordering::AcqRel);
+        let before = self.used.fetch_sub(bytes, Ordering::SeqCst);
         if before == bytes && bytes > 0 {
             self.spares.lock().clear();
         }
+        self.completions.released();
     }
 
     /// Keeps a free allocation for reuse, if it has the right size.
@@ -104,7 +133,7 @@ impl MemoryReservation {
             let sum = used.saturating_add(bytes);
             (sum <= limit || used == 0).then_some(sum)
         };
-        memory.used.fetch_update(Ordering::AcqRel, Ordering::Acquire, fits).ok()?;
+        memory.used.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fits).ok()?;
         #[cfg(test)]
         memory.peak.fetch_max(memory.used(), Ordering::Relaxed);
         Some(Self { memory: Arc::clone(memory), left: bytes })
@@ -154,7 +183,6 @@ impl MemoryReservation {
 impl Drop for MemoryReservation {
     fn drop(&mut self) {
         self.memory.sub(self.left);
-        self.memory.completions.notify();
     }
 }
 
@@ -255,6 +283,33 @@ mod tests {
         drop(clone);
         drop(content);
         assert_eq!((memory.used(), memory.peak()), (0, 300));
+    }
+
+    #[test]
+    fn the_last_reference_wakes_a_writer() {
+        let memory = Arc::new(Memory::default());
+        let content = MemoryReservation::new(&memory, 80, 100).unwrap().fill(vec![1; 80].into());
+        let reader = content.part(0..10);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                loop {
+                    let waiter = memory.completions.begin_waiting();
+                    match MemoryReservation::new(&memory, 80, 100) {
+                        Some(_) => break,
+                        None => waiter.wait(),
+                    }
+                }
+            });
+            while memory.completions.waiters.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            // Write-back of the file ends, while a reader still has a part of its data.
+            drop(content);
+            memory.completions.notify();
+            drop(reader);
+            writer.join().unwrap();
+        });
+        assert_eq!((memory.used(), memory.completions.waiters.load(Ordering::SeqCst)), (0, 0));
     }
 
     #[test]

@@ -159,11 +159,13 @@ impl Fs {
 
     /// Waits until there is memory for this many bytes, and writes back the oldest data.
     fn admit(&self, dirty: &Delalloc, bytes: u64) -> Result<MemoryReservation> {
+        let reserve = || MemoryReservation::new(&dirty.memory, bytes, dirty.options.dirty_bytes);
+        if let Some(reservation) = reserve() {
+            return Ok(reservation);
+        }
         loop {
-            let completions = dirty.memory.completions.count();
-            if let Some(reservation) =
-                MemoryReservation::new(&dirty.memory, bytes, dirty.options.dirty_bytes)
-            {
+            let waiter = dirty.memory.completions.begin_waiting();
+            if let Some(reservation) = reserve() {
                 return Ok(reservation);
             }
             let least = if self.ordered { 0 } else { dirty.options.background() };
@@ -173,13 +175,11 @@ impl Fs {
             if done.is_err() {
                 // Data that cannot be written may belong to other files. If there is no other data,
                 // it blocks this write.
-                let reservation =
-                    MemoryReservation::new(&dirty.memory, bytes, dirty.options.dirty_bytes);
-                return reservation.map_or_else(|| Err(done.err().unwrap_or(Error::NoSpace)), Ok);
+                return reserve().map_or_else(|| Err(done.err().unwrap_or(Error::NoSpace)), Ok);
             }
             if done.is_ok_and(|done| done == 0) {
                 // All of it is being written already.
-                dirty.memory.completions.wait_beyond(completions);
+                waiter.wait();
             }
         }
     }
