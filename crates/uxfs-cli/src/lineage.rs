@@ -3,6 +3,8 @@
 //!
 //! 1. The ends of the two logs decide: each change of a volume moves it on.
 //! 2. Where one of them cannot be read, nothing is refused: what is damaged can be shipped too.
+//! 3. A volume that a writer from afar holds is refused for that first, whatever the ages are: its holder moves
+//!    the volume on all the time.
 //!
 //! Called by `uxfs ship` and the mount option `ship=`.
 
@@ -18,7 +20,7 @@ use crate::session::{Failure, Result};
 /// Refuses an image that is older than the last checkpoint.
 ///
 /// # Errors
-/// If it is older; those of the store.
+/// If it is older, or the volume is held; those of the store.
 pub(crate) fn refuse_older(
     image: &Path,
     dev: &Arc<dyn BlockDev>,
@@ -26,6 +28,7 @@ pub(crate) fn refuse_older(
 ) -> Result<()> {
     let failed = |error: Error| Failure::new(image, error.to_string());
     let Some((newest, _)) = remote.newest().map_err(failed)? else { return Ok(()) };
+    Error::if_held(&newest).map_err(failed)?;
     let number = newest.number;
     let checkpoint = Checkpoint::open(Arc::clone(remote), newest).map_err(failed)?;
     let checkpoint: Arc<dyn BlockDev> = Arc::new(RemoteDev::new(checkpoint, Default::default()));

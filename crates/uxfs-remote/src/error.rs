@@ -2,7 +2,7 @@
 
 use std::io;
 
-use uxfs_delta::Holder;
+use uxfs_delta::{Holder, Manifest};
 
 /// Result with this crate's error.
 pub type Result<T> = core::result::Result<T, Error>;
@@ -103,6 +103,18 @@ impl Error {
 
     pub(crate) fn object(name: &str) -> impl FnOnce(uxfs_delta::Error) -> Self {
         move |source| Self::Object { name: name.to_owned(), source }
+    }
+
+    /// Refuses a volume whose last checkpoint names a writer that holds it.
+    ///
+    /// # Errors
+    /// [`Error::Held`].
+    pub fn if_held(last: &Manifest) -> Result<()> {
+        let held = |holder: &Holder| {
+            let (holder, number, made_at) = (holder.clone(), last.number, last.made_at);
+            Self::Held { holder, number, made_at }
+        };
+        last.holder.as_ref().map(held).map_or(Ok(()), Err)
     }
 
     /// Does it stay wrong however often it is tried again?

@@ -79,13 +79,11 @@ pub(crate) fn begin(
     if (head.uuid, head.image_len) != (last.uuid, last.image_len) {
         return Err(Error::OtherVolume("the cache is that of another one"));
     }
-    let may_claim = |last: &Manifest, head: &CacheHead| match &last.holder {
-        Some(holder)
-            if !head.has(last.writer) && !options.takeover && !planted(Fault::HolderIgnored) =>
-        {
-            Err(Error::Held { holder: holder.clone(), number: last.number, made_at: last.made_at })
+    let may_claim = |last: &Manifest, head: &CacheHead| {
+        if head.has(last.writer) || options.takeover || planted(Fault::HolderIgnored) {
+            return Ok(());
         }
-        _ => Ok(()),
+        Error::if_held(last)
     };
     may_claim(&last, &head)?;
     let present = write_cache::bits_of(&files).map_err(Error::Cache)?;

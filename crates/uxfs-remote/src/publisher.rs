@@ -137,10 +137,7 @@ impl Publisher {
     ) -> Result<(Self, Option<Checkpoint>)> {
         let last = remote.newest()?;
         if let Some((manifest, _)) = &last {
-            if let Some(holder) = &manifest.holder {
-                let (number, made_at) = (manifest.number, manifest.made_at);
-                return Err(Error::Held { holder: holder.clone(), number, made_at });
-            }
+            Error::if_held(manifest)?;
             if manifest.uuid != uuid {
                 return Err(Error::OtherVolume("another UUID"));
             }

@@ -34,6 +34,8 @@ fn a_volume_in_a_store_is_written_and_held() {
     let held = mount(&fixture, &url, "there", "async").bad(1);
     assert!(held.contains("writes this volume") && held.contains("--takeover"), "{held}");
     assert!(held.contains("process") && held.contains("since 2"), "{held}");
+    // Also when the image has become older than the last checkpoint.
+    fixture.uxfs(&["ship", "here", &url]).good();
     assert!(fixture.uxfs(&["ship", "a.img", &url]).bad(1).contains("writes this volume"));
     let status = fixture.uxfs(&["status", "here"]).good();
     assert!(status.contains("ship_cache") && !status.contains("ship_error"), "{status}");
