@@ -35,6 +35,7 @@
 
 #![warn(missing_docs)]
 
+mod copies;
 mod error;
 mod hash;
 mod index;
@@ -44,6 +45,7 @@ mod manifest;
 mod trailer;
 mod writer;
 
+pub use copies::{COPIES_MAX, Copies};
 pub use error::{Error, Result};
 pub use hash::Hash;
 pub use index::{Extent, Index};

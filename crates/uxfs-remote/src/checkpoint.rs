@@ -5,45 +5,20 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
-use uxfs_delta::{Index, Layer, Manifest, TRAILER_LEN, Trailer};
+use uxfs_delta::{Index, Manifest};
 
 use crate::fault::{Fault, planted};
 use crate::map::{Map, Run, Source};
 use crate::remote::name_of;
-use crate::{Error, Remote, Result, parallel};
-
-/// Requests for tables at once.
-const TABLES: usize = 16;
+use crate::tables::{self, Table};
+use crate::{Error, Remote, Result};
 
 /// A checkpoint.
 pub struct Checkpoint {
     remote: Arc<Remote>,
     manifest: Manifest,
-    indexes: Vec<Index>,
+    tables: Vec<Table>,
     map: Map,
-}
-
-fn index_of(remote: &Remote, manifest: &Manifest, layer: &Layer) -> Result<Index> {
-    let name = name_of(layer);
-    let failed = |what| Error::object(&name)(uxfs_delta::Error::Damaged(what));
-    if layer.table_at >= layer.object_len {
-        return Err(failed("the manifest gives it an impossible table"));
-    }
-    let end = remote.read(layer, layer.table_at..layer.object_len)?;
-    let Some(at) = end.len().checked_sub(TRAILER_LEN) else {
-        return Err(failed("it is cut short"));
-    };
-    let (table, trailer) = end.split_at(at);
-    let trailer = Trailer::parse(trailer, layer.object_len).map_err(Error::object(&name))?;
-    if trailer.id() != layer.id {
-        return Err(failed("it is not the one that the manifest names"));
-    }
-    let head = trailer.head();
-    if (head.uuid, head.block_size) != (manifest.uuid, manifest.block_size) {
-        return Err(failed("it belongs to another volume"));
-    }
-    Index::parse(&trailer, table, remote.key()).map_err(Error::object(&name))
 }
 
 impl Checkpoint {
@@ -56,15 +31,9 @@ impl Checkpoint {
             let name = format!("manifest {}", manifest.number);
             return Err(Error::object(&name)(uxfs_delta::Error::Damaged("its size of a block")));
         }
-        let opened = Mutex::new(vec![None; manifest.layers.len()]);
-        parallel::for_each(TABLES, &manifest.layers, |number, layer| {
-            let index = index_of(&remote, &manifest, layer)?;
-            opened.lock()[number] = Some(index);
-            Ok::<(), Error>(())
-        })?;
-        let indexes: Vec<Index> = opened.into_inner().into_iter().flatten().collect();
+        let tables = tables::read(&remote, &manifest)?;
         let mut below: Option<&Index> = None;
-        for (index, layer) in indexes.iter().zip(&manifest.layers) {
+        for (Table { index, .. }, layer) in tables.iter().zip(&manifest.layers) {
             let follows = index.trailer().follows(below.map(Index::trailer));
             if !follows && !planted(Fault::ParentIgnored) {
                 let what = uxfs_delta::Error::Damaged("it does not follow the delta below it");
@@ -73,10 +42,10 @@ impl Checkpoint {
             below = Some(index);
         }
         let mut map = Map::new(u64::from(manifest.block_size));
-        for (layer, index) in indexes.iter().enumerate() {
-            map.lay(layer, index.extents());
+        for (layer, table) in tables.iter().enumerate() {
+            map.lay(layer, table.index.extents());
         }
-        Ok(Self { remote, manifest, indexes, map })
+        Ok(Self { remote, manifest, tables, map })
     }
 
     /// The manifest.
@@ -88,8 +57,12 @@ impl Checkpoint {
         &self.map
     }
 
-    pub(crate) fn indexes(&self) -> &[Index] {
-        &self.indexes
+    pub(crate) fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
+    pub(crate) fn index(&self, layer: usize) -> &Index {
+        &self.tables[layer].index
     }
 
     pub(crate) fn block(&self) -> u64 {
@@ -98,7 +71,7 @@ impl Checkpoint {
 
     /// Where consecutive chunks are in the object of a layer.
     pub(crate) fn stored(&self, layer: usize, chunks: &Range<usize>) -> Result<Range<u64>> {
-        let index = &self.indexes[layer];
+        let index = self.index(layer);
         let at = |chunk| index.chunk_at(chunk).map_err(Error::object(&self.name(layer)));
         Ok(at(chunks.start)?.start as u64..at(chunks.end - 1)?.end as u64)
     }
@@ -151,7 +124,7 @@ impl Checkpoint {
 
     /// The content of a chunk, verified.
     pub(crate) fn open_chunk(&self, layer: usize, chunk: usize, stored: &[u8]) -> Result<Vec<u8>> {
-        let opened = self.indexes[layer].open(chunk, stored, self.remote.key());
+        let opened = self.index(layer).open(chunk, stored, self.remote.key());
         opened.map_err(Error::object(&self.name(layer)))
     }
 

@@ -57,7 +57,7 @@ fn compare(
         match run.source {
             Source::Zeroes => compare_zeroes(tracker, dev, run.first, run.count)?,
             Source::Layer(layer, mut at) => {
-                let size = u64::from(checkpoint.indexes()[layer].trailer().head().chunk_size);
+                let size = u64::from(checkpoint.index(layer).trailer().head().chunk_size);
                 let (mut first, end) = (run.first, run.first + run.count);
                 while first < end {
                     let count = ((size - at % size) / block).min(end - first);
@@ -109,7 +109,7 @@ fn compare_chunk(
         tracker.present(dev, piece.first, data).map_err(Error::Image)?;
         rest = after;
     }
-    let index = &checkpoint.indexes()[layer];
+    let index = checkpoint.index(layer);
     let content = index.content_of(chunk);
     let whole = present.len() as u64 == content.end - content.start;
     let hash = index.chunk_hash(chunk).map_err(Error::object(&checkpoint.name(layer)))?;

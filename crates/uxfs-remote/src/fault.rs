@@ -30,6 +30,8 @@ pub enum Fault {
     MapFirst,
     /// A write cache gives the room of blocks back that are not shipped.
     GivenBackEarly,
+    /// A copy of a table is taken for the table of the delta that it is listed for.
+    CopyTrusted,
 }
 
 #[cfg(feature = "faults")]

@@ -46,6 +46,7 @@ mod remote_dev;
 mod restore;
 mod shipper;
 mod store;
+mod tables;
 mod tracker;
 mod write_cache;
 

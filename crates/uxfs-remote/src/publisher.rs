@@ -9,17 +9,21 @@
 //! 4. When there are many deltas, those that can be merged cheaply are: their blocks are put again, from
 //!    the image, as one delta. Each is merged once in a while only, because a delta is merged with those
 //!    that together are larger than it.
+//! 5. A delta is followed by copies of the tables below it when that costs at most a sixth of the bytes of the
+//!    deltas put since the last ones, so what is shipped grows by no more. It names the delta that has copies of
+//!    the tables further down.
 
 use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use uxfs_delta::{Hash, Head, Holder, Layer, Manifest, Writer, is_zero};
+use uxfs_delta::{COPIES_MAX, Copies, Delta, Hash, Head, Holder, Layer, Manifest, Writer, is_zero};
 use uxfs_disk::BlockDev;
 
 use crate::checkpoint::Checkpoint;
 use crate::fault::{Fault, planted};
 use crate::remote::{Put, delta_name};
+use crate::tables::Table;
 use crate::tracker::Tracker;
 use crate::{Error, Remote, Result};
 
@@ -31,6 +35,8 @@ pub(crate) const PART: usize = 8 << 20;
 const DELTA_MAX: u64 = 32 << 30;
 /// Number of deltas at which some are merged.
 const LAYERS_MAX: usize = 64;
+/// One byte of copies is paid for by so many bytes of deltas.
+const BYTES_PER_COPIED: u64 = 6;
 
 /// A checkpoint that was put.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +55,22 @@ pub struct Published {
 struct Held {
     layer: Layer,
     runs: Vec<(u64, u64)>,
+    /// Its table and trailer; empty if they are not known.
+    end: Bytes,
+    /// Does its object have copies of the tables below it?
+    covers: bool,
+}
+
+impl Held {
+    /// One that was merged by another process.
+    fn unknown(layer: &Layer) -> Self {
+        Self { layer: *layer, runs: Vec::new(), end: Bytes::new(), covers: false }
+    }
+
+    /// Bytes that a copy of its table takes.
+    fn copy_len(&self) -> u64 {
+        (Copies::ENTRY_LEN + self.end.len()) as u64
+    }
 }
 
 pub(crate) struct Publisher {
@@ -61,6 +83,8 @@ pub(crate) struct Publisher {
     image_len: u64,
     last: Option<(Manifest, Hash)>,
     held: Vec<Held>,
+    /// Bytes of deltas that were put since the last copies of tables.
+    since_copies: u64,
     /// Objects whose put was begun, so that each has a name of its own.
     objects: u64,
     fenced: Option<(u64, u64)>,
@@ -116,12 +140,34 @@ impl Filling<'_> {
 
 /// The deltas of a checkpoint.
 fn held_by(checkpoint: &Checkpoint) -> Vec<Held> {
-    let layers = checkpoint.manifest().layers.iter().zip(checkpoint.indexes());
-    let held = |(layer, index): (&Layer, &uxfs_delta::Index)| Held {
+    let layers = checkpoint.manifest().layers.iter().zip(checkpoint.tables());
+    let held = |(layer, table): (&Layer, &Table)| Held {
         layer: *layer,
-        runs: index.extents().iter().map(|extent| (extent.first, extent.count)).collect(),
+        runs: table.index.extents().iter().map(|extent| (extent.first, extent.count)).collect(),
+        end: table.end.clone(),
+        covers: table.covers,
     };
     layers.map(held).collect()
+}
+
+/// The copies of tables that `most` bytes allow behind a delta that lies above these: as far down as possible. Those
+/// further down are copied by the delta that is named, or are only that of the base, whose table is the longest.
+fn copies_of<'a>(below: &[&'a Held], most: u64) -> Copies<'a> {
+    let most = most.min(COPIES_MAX);
+    let covering = below.iter().enumerate().filter(|(_, held)| held.covers);
+    let after = covering.map(|(at, held)| (at + 1, Some(held.layer.id)));
+    let mut rest = None;
+    for (from, others) in [(0, None), (1, None)].into_iter().chain(after) {
+        let wanted = below.get(from..).unwrap_or_default();
+        let len: u64 = wanted.iter().map(|held| held.copy_len()).sum();
+        let known = wanted.iter().all(|held| !held.end.is_empty());
+        rest = others;
+        if known && !wanted.is_empty() && Copies::HEAD_LEN as u64 + len <= most {
+            let ends = wanted.iter().map(|held| (held.layer.id, &held.end[..])).collect();
+            return Copies { rest, ends };
+        }
+    }
+    Copies { rest, ends: Vec::new() }
 }
 
 impl Publisher {
@@ -159,6 +205,7 @@ impl Publisher {
             image_len,
             last,
             held,
+            since_copies: 0,
             objects: 0,
             fenced: None,
             proven: false,
@@ -180,6 +227,7 @@ impl Publisher {
             uuid: claim.uuid,
             image_len: claim.image_len,
             held: held_by(opened),
+            since_copies: 0,
             last: Some((claim, hash)),
             objects: 0,
             fenced: None,
@@ -264,8 +312,7 @@ impl Publisher {
         if planted(Fault::ManifestFirst) {
             return self.publish_manifest_first(filling, kept, changed, now);
         }
-        let added = self.put_deltas(&mut filling, kept)?;
-        let stored: u64 = added.iter().map(|held| held.layer.object_len).sum();
+        let (added, stored) = self.put_deltas(&mut filling, kept)?;
         let blocks: u64 = added.iter().map(|held| held.layer.blocks).sum();
         let merged = if merging { (blocks * tracker.block()).saturating_sub(changed) } else { 0 };
         let changed = if merging { changed } else { blocks * tracker.block() };
@@ -289,7 +336,8 @@ impl Publisher {
         let tag = self.new_tag(delta.head.sequence);
         let layer = Layer::new(&delta, tag);
         let name = crate::remote::name_of(&layer);
-        let held = Held { layer, runs: std::mem::take(&mut filling.runs) };
+        let runs = std::mem::take(&mut filling.runs);
+        let held = Held { layer, runs, end: Bytes::new(), covers: false };
         let (number, _) = self.put_manifest(vec![held], kept, (changed, delta.object_len), now)?;
         self.remote.put_delta(&name, bytes)?;
         Ok(Published { number, changed_bytes: changed, ..Published::default() })
@@ -320,22 +368,28 @@ impl Publisher {
         hash.0.iter().take(8).fold(0, |tag, byte| tag << 8 | u64::from(*byte))
     }
 
-    fn put_deltas(&mut self, filling: &mut Filling<'_>, kept: usize) -> Result<Vec<Held>> {
-        let mut added: Vec<Held> = Vec::new();
+    /// Puts the deltas of a checkpoint. Returns them, and the bytes of their objects.
+    fn put_deltas(&mut self, filling: &mut Filling<'_>, kept: usize) -> Result<(Vec<Held>, u64)> {
+        let (mut added, mut stored) = (Vec::new(), 0);
         while !filling.done {
-            let head = self.head(kept, added.last().map(|held| held.layer.id));
-            if let Some(layer) = self.put_delta(filling, head)? {
-                added.push(Held { layer, runs: std::mem::take(&mut filling.runs) });
+            if let Some((held, bytes)) = self.put_delta(filling, kept, &added)? {
+                added.push(held);
+                stored += bytes;
             }
         }
-        Ok(added)
+        Ok((added, stored))
     }
 
-    /// Puts one delta, unless it would be empty.
-    fn put_delta(&mut self, filling: &mut Filling<'_>, head: Head) -> Result<Option<Layer>> {
-        let sequence = head.sequence;
-        let tag = self.new_tag(sequence);
-        let name = delta_name(sequence, tag);
+    /// Puts one delta, unless it would be empty. Returns it, and the bytes of its object.
+    fn put_delta(
+        &mut self,
+        filling: &mut Filling<'_>,
+        kept: usize,
+        added: &[Held],
+    ) -> Result<Option<(Held, u64)>> {
+        let head = self.head(kept, added.last().map(|held| held.layer.id));
+        let tag = self.new_tag(head.sequence);
+        let name = delta_name(head.sequence, tag);
         let remote = Arc::clone(&self.remote);
         let mut writer = Writer::new(head, remote.key())?;
         filling.fill(&mut writer, PART)?;
@@ -343,24 +397,56 @@ impl Publisher {
             return Ok(None);
         }
         if writer.ready() < PART {
-            let (bytes, delta) = writer.finish()?;
+            let (mut bytes, delta) = writer.finish()?;
+            let held = self.finished(&mut bytes, &delta, tag, kept, added);
+            let stored = bytes.len() as u64;
             remote.put_delta(&name, bytes)?;
-            return Ok(Some(Layer::new(&delta, tag)));
+            let runs = std::mem::take(&mut filling.runs);
+            return Ok(Some((Held { runs, ..held }, stored)));
         }
-        let (mut open, mut made) = (Some(writer), None);
+        let (mut open, mut made, mut stored) = (Some(writer), None, 0);
         remote.put_parts(&name, &mut || {
             let Some(mut writer) = open.take() else { return Ok(None) };
             filling.fill(&mut writer, PART).map_err(io::Error::from)?;
-            if writer.ready() >= PART {
+            let part = if writer.ready() >= PART {
                 let part = writer.take();
                 open = Some(writer);
-                return Ok(Some(Bytes::from(part)));
-            }
-            let (rest, delta) = writer.finish().map_err(io::Error::other)?;
-            made = Some(delta);
-            Ok(Some(Bytes::from(rest)))
+                part
+            } else {
+                let (mut rest, delta) = writer.finish().map_err(io::Error::other)?;
+                made = Some(self.finished(&mut rest, &delta, tag, kept, added));
+                rest
+            };
+            stored += part.len() as u64;
+            Ok(Some(Bytes::from(part)))
         })?;
-        Ok(made.map(|delta| Layer::new(&delta, tag)))
+        let runs = std::mem::take(&mut filling.runs);
+        Ok(made.map(|held| (Held { runs, ..held }, stored)))
+    }
+
+    /// The finished delta whose last bytes are those of `bytes`, to which copies are added.
+    fn finished(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        delta: &Delta,
+        tag: u64,
+        kept: usize,
+        added: &[Held],
+    ) -> Held {
+        let layer = Layer::new(delta, tag);
+        let end_len = usize::try_from(layer.object_len - layer.table_at).unwrap_or(usize::MAX);
+        let end = Bytes::copy_from_slice(&bytes[bytes.len().saturating_sub(end_len)..]);
+        self.since_copies += layer.object_len;
+        let below: Vec<&Held> = self.held[..kept].iter().chain(added).collect();
+        let copies = copies_of(&below, self.since_copies / BYTES_PER_COPIED);
+        let covers = !copies.ends.is_empty();
+        if !below.is_empty() {
+            bytes.extend(copies.build());
+        }
+        if covers {
+            self.since_copies = 0;
+        }
+        Held { layer, runs: Vec::new(), end, covers }
     }
 
     /// Fails if another writer has a later checkpoint than `last`, unless this one has proved itself.
@@ -430,8 +516,7 @@ impl Publisher {
                 && theirs.epoch == self.epoch
                 && theirs.parent == manifest.parent;
             if compacted {
-                let held = |layer: &Layer| Held { layer: *layer, runs: Vec::new() };
-                self.held = theirs.layers.iter().map(held).collect();
+                self.held = theirs.layers.iter().map(Held::unknown).collect();
                 self.last = Some((theirs, hash));
                 // The deltas that were put have a number that is taken, and may be removed at any time.
                 return Err(Error::Overtaken);

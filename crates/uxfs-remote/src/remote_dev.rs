@@ -79,7 +79,7 @@ impl RemoteDev {
 
     /// The chunks to fetch for one.
     fn window(&self, layer: usize, chunk: usize) -> Range<usize> {
-        let index = &self.checkpoint.indexes()[layer];
+        let index = self.checkpoint.index(layer);
         let size = u64::from(index.trailer().head().chunk_size);
         let of = |bytes: u64| usize::try_from(bytes / size).unwrap_or(1).max(1);
         let mut last = self.last.lock();
@@ -110,7 +110,7 @@ impl RemoteDev {
 
     /// Reads the content of a delta from byte `at` on.
     fn read_content(&self, layer: usize, mut at: u64, mut part: &mut [u8]) -> Result<()> {
-        let size = u64::from(self.checkpoint.indexes()[layer].trailer().head().chunk_size);
+        let size = u64::from(self.checkpoint.index(layer).trailer().head().chunk_size);
         while !part.is_empty() {
             let content = self.chunk(layer, (at / size) as usize)?;
             let from = (at % size) as usize;

@@ -89,7 +89,7 @@ pub fn restore(
         for (chunk, stored) in job.chunks.clone().zip(stored) {
             fetched.fetch_add(stored.len() as u64, Ordering::Relaxed);
             let content = checkpoint.open_chunk(job.layer, chunk, &stored)?;
-            let from = checkpoint.indexes()[job.layer].content_of(chunk).start;
+            let from = checkpoint.index(job.layer).content_of(chunk).start;
             let bytes = write(checkpoint, target, &job.placed, from, &content)?;
             progress(written.fetch_add(bytes, Ordering::Relaxed) + bytes, total);
         }
@@ -106,7 +106,7 @@ fn jobs_of(
     jobs: &mut Vec<Job>,
 ) -> Result<()> {
     let block = checkpoint.block();
-    let size = u64::from(checkpoint.indexes()[layer].trailer().head().chunk_size);
+    let size = u64::from(checkpoint.index(layer).trailer().head().chunk_size);
     let mut open: Option<Job> = None;
     for one in placed {
         let last = ((one.at + one.count * block - 1) / size) as usize;

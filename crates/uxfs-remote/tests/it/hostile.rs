@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use uxfs_delta::Manifest;
+use uxfs_delta::{Copies, Manifest};
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_remote::fault::{Fault, plant};
 use uxfs_remote::{At, Checkpoint, Error, Patience, Remote, restore, ship};
@@ -126,4 +126,58 @@ fn deltas_out_of_order_are_found() {
     let wrong = restored(&store, At::Number(5));
     plant(None);
     assert_ne!(wrong.unwrap(), contents[3], "the fault shows");
+}
+
+/// The end of the newest delta has the tables of those below, or says which delta has them.
+#[test]
+fn few_requests_open_a_checkpoint_of_many_deltas() {
+    let (store, contents) = shipped(40);
+    let objects = store.objects();
+    let mut copied = 0;
+    for (number, content) in (1..).zip(&contents) {
+        let remote = remote(&store);
+        let manifest = remote.find(At::Number(number)).unwrap();
+        let before = remote.requests();
+        let checkpoint = Checkpoint::open(Arc::clone(&remote), manifest.clone()).unwrap();
+        let requests = remote.requests() - before;
+        assert!(requests <= 5, "{requests} requests for {} deltas", manifest.layers.len());
+        let target = MemDev::new(LEN);
+        restore(&checkpoint, &target, true, &|_, _| {}).unwrap();
+        assert_eq!(&self::content(&target), content, "checkpoint {number}");
+        let top = manifest.layers.last().unwrap();
+        let name = format!("deltas/{:016}-{:016x}", top.sequence, top.tag);
+        let copies = objects[&name].len() as u64 - top.object_len;
+        copied += copies;
+        assert!(copies <= top.object_len / 6 + Copies::HEAD_LEN as u64, "{copies} bytes of copies");
+    }
+    assert!(copied > 0);
+}
+
+/// A table that is a copy of another delta's is not taken for this one's.
+#[test]
+fn copies_of_tables_are_verified() {
+    let store = Arc::new(SimStore::new(1));
+    let dev = MemDev::new(LEN);
+    // The tables have the same length, so that nothing but the hash tells them apart.
+    let mut rng = Rng::new(5);
+    for number in 1..=4 {
+        let data: Vec<u8> = (0..8192).map(|_| rng.bits() as u8).collect();
+        dev.write_at(8192 * number, &data).unwrap();
+        ship(&dev, remote(&store), [1; 16], 1000 * number).unwrap().unwrap();
+    }
+    let (manifest, _) = remote(&store).manifest(4).unwrap();
+    let top = manifest.layers.last().unwrap();
+    let name = format!("deltas/{:016}-{:016x}", top.sequence, top.tag);
+    let object = store.objects()[&name].to_vec();
+    let (delta, behind) = object.split_at(top.object_len as usize);
+    let mut copies = Copies::parse(behind).unwrap();
+    assert!(copies.ends.len() >= 2, "{copies:?}");
+    let (one, two) = (copies.ends[0].0, copies.ends[1].0);
+    (copies.ends[0].0, copies.ends[1].0) = (two, one);
+    store.set(&name, Some([delta, &copies.build()].concat()));
+    assert_eq!(restored(&store, At::Newest).unwrap(), content(&dev));
+    plant(Some(Fault::CopyTrusted));
+    let wrong = restored(&store, At::Newest);
+    plant(None);
+    assert!(wrong.is_err(), "the fault shows");
 }
