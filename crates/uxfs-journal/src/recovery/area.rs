@@ -19,6 +19,8 @@ pub struct Log {
     unit: usize,
     /// The volume's user-visible UUID, which records carry.
     uuid: [u8; 16],
+    /// The LSN in the volume's superblock, near which the log may end.
+    hint: Lsn,
 }
 
 impl Log {
@@ -50,7 +52,7 @@ impl Log {
             return Err(Error::damaged(0, problem));
         }
         let unit = (geo.log_sunit as usize).max(BASIC_BLOCK);
-        Ok(Self { start, blocks, unit, uuid: sb.uuid })
+        Ok(Self { start, blocks, unit, uuid: sb.uuid, hint: Lsn(sb.lsn.get()) })
     }
 
     /// Length of the log in basic blocks.
@@ -61,6 +63,17 @@ impl Log {
     /// The log's stripe unit in bytes, to which records are padded.
     pub fn unit(&self) -> usize {
         self.unit
+    }
+
+    /// The LSN in the volume's superblock; any number if the volume is damaged.
+    pub(crate) fn hint(&self) -> Lsn {
+        self.hint
+    }
+
+    /// The log of a volume whose superblock has this LSN.
+    #[cfg(test)]
+    pub(crate) fn with_hint(&self, hint: Lsn) -> Self {
+        Self { hint, ..self.clone() }
     }
 
     /// The UUID in the log's record headers.

@@ -10,6 +10,8 @@
 //! 3. The checksums of the last [`IN_FLIGHT`] records are checked. The head moves back to the first
 //!    record whose checksum does not match.
 //!
+//! The log of a volume that was unmounted may be found by its superblock's LSN instead (`unmounted.rs`).
+//!
 //! Damage in older records is an error. The one exception is a tail so close to the head that a
 //! torn write may have hit it: it moves forward to the next intact record.
 
@@ -69,6 +71,9 @@ impl Log {
     /// If the device fails, or the log holds no record, or damage that a torn write does not
     /// explain.
     pub fn find(&self, dev: &dyn BlockDev) -> Result<Bounds> {
+        if let Some(bounds) = self.unmounted(dev)? {
+            return Ok(bounds);
+        }
         let written = self.head_by_cycles(dev)?;
         let head = self.cut_partial(dev, written)?;
         let mut bounds = self.ends_at(dev, head)?;
@@ -99,6 +104,9 @@ impl Log {
     /// # Errors
     /// If the device fails, or the log holds no record.
     pub fn state(&self, dev: &dyn BlockDev) -> Result<State> {
+        if let Some(bounds) = self.unmounted(dev)? {
+            return Ok(bounds.state);
+        }
         let head = self.cut_partial(dev, self.head_by_cycles(dev)?)?;
         Ok(self.ends_at(dev, head)?.state)
     }
@@ -203,7 +211,7 @@ impl Log {
         })
     }
 
-    fn is_unmount(
+    pub(super) fn is_unmount(
         &self,
         dev: &dyn BlockDev,
         at: u64,

@@ -25,6 +25,7 @@ pub mod mark_clean;
 mod replay;
 #[cfg(test)]
 mod tests;
+mod unmounted;
 mod walk;
 
 pub use area::Log;

@@ -10,14 +10,14 @@ use uxfs_testkit::Rng;
 
 use crate::recovery::{Bounds, Limits, Log, State, mark_clean, replay};
 
-struct Volume {
-    dev: Arc<dyn BlockDev>,
+pub(super) struct Volume {
+    pub(super) dev: Arc<dyn BlockDev>,
     sb: Superblock,
-    log: Log,
+    pub(super) log: Log,
 }
 
 /// A small volume whose log has a stripe unit of `unit` bytes.
-fn volume(line: &[(char, &str)]) -> Volume {
+pub(super) fn volume(line: &[(char, &str)]) -> Volume {
     const BYTES: u64 = 64 << 20;
     let mut options = uxfs_mkfs::Options::default();
     options.unsupported = true;
@@ -42,7 +42,7 @@ fn full_buffer_item(kind: BufType, daddr: Daddr, bytes: &[u8]) -> Vec<Vec<u8>> {
 
 impl Volume {
     /// The items of a transaction that sets the volume's label and logs `bulk` inode clusters.
-    fn items(&self, label: u64, bulk: u64) -> Vec<Vec<Vec<u8>>> {
+    pub(super) fn items(&self, label: u64, bulk: u64) -> Vec<Vec<Vec<u8>>> {
         let mut sector = vec![0; 512];
         self.dev.read_at(0, &mut sector).unwrap();
         Superblock::view_mut(&mut sector).unwrap().fname = name(label);
