@@ -100,7 +100,7 @@ impl<V: Volume> Journal<V> {
 
     /// Writes the unmount record.
     fn end_log(&self, volume: &V, driver: &mut Driver<V::Item>) -> Result<(), V::Error> {
-        volume.write_superblock()?;
+        volume.write_superblock(driver.last.map(|last| self.geometry.lsn(last)))?;
         let head = self.state.lock().space.head();
         let mut records = Records::new(self.geometry, Vec::new());
         records.unmount(self.tid());

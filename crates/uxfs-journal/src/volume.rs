@@ -10,7 +10,7 @@
 use std::fmt::Display;
 use std::time::Duration;
 
-use uxfs_format::Daddr;
+use uxfs_format::{Daddr, Lsn};
 
 use crate::cil::Cil;
 use crate::journal::Journal;
@@ -153,11 +153,12 @@ pub trait Volume: Sized {
 
     /// Keeps transactions out. Waits for those that are open.
     fn exclude_transactions(&self) -> Self::Exclusion<'_>;
-    /// Writes the superblock in place, with its counters, and flushes the device.
+    /// Writes the superblock in place, with its counters, and flushes the device. All changes up to `last`, the
+    /// last record, are in place.
     ///
     /// # Errors
     /// Those of the device.
-    fn write_superblock(&self) -> Result<(), Self::Error>;
+    fn write_superblock(&self, last: Option<Lsn>) -> Result<(), Self::Error>;
     /// Flushes the device, also if [`JournalOptions::barrier`] is off.
     ///
     /// # Errors

@@ -14,8 +14,8 @@
 //! 5. Calls block. The asynchronous runtime is in [`cloud`] and seen by no caller.
 //!
 //! From the bottom up: `store`, `aws_profile` and `cloud` (objects by name), `patience` (trying again), `remote` (the
-//! manifests of a volume), `map` and `checkpoint` (which delta holds each block), `restore`, `remote_dev`
-//! and `cache` (reading), `bits` and `tracker` (what changed), `publisher` (a checkpoint put), `compare`,
+//! manifests of a volume), `tables`, `map` and `checkpoint` (which delta holds each block), `restore`, `remote_dev`,
+//! `read_ahead` and `cache` (reading), `bits` and `tracker` (what changed), `publisher` (a checkpoint put), `compare`,
 //! `cache_head` and `write_cache` (changes on this machine's disk), `hold` (who may write from afar), `shipper`
 //! (a device that ships), `prune` and `compact` (what becomes of old checkpoints).
 
@@ -41,6 +41,7 @@ mod parallel;
 mod patience;
 mod prune;
 mod publisher;
+mod read_ahead;
 mod remote;
 mod remote_dev;
 mod restore;

@@ -173,23 +173,28 @@ impl Remote {
     /// # Errors
     /// [`Error::NoVolume`], [`Error::NoCheckpoint`]; those of the store; what is wrong with it.
     pub fn find(&self, at: At) -> Result<Manifest> {
+        self.find_hashed(at).map(|(manifest, _)| manifest)
+    }
+
+    /// The manifest of a checkpoint, and its hash.
+    fn find_hashed(&self, at: At) -> Result<(Manifest, Hash)> {
         let time = match at {
-            At::Number(number) => return self.manifest(number).map(|(manifest, _)| manifest),
+            At::Number(number) => return self.manifest(number),
             At::Newest => u64::MAX,
             At::Time(time) => time,
         };
         let numbers = self.numbers()?;
         let Some(newest) = numbers.last() else { return Err(Error::NoVolume) };
-        let newest = self.manifest(*newest)?.0;
-        if newest.made_at <= time {
+        let newest = self.manifest(*newest)?;
+        if newest.0.made_at <= time {
             return Ok(newest);
         }
         // Times ascend with numbers.
         let (mut found, mut from, mut to) = (None, 0, numbers.len() - 1);
         while from < to {
             let middle = usize::midpoint(from, to);
-            let manifest = self.manifest(numbers[middle])?.0;
-            if manifest.made_at <= time {
+            let manifest = self.manifest(numbers[middle])?;
+            if manifest.0.made_at <= time {
                 (found, from) = (Some(manifest), middle + 1);
             } else {
                 to = middle;
@@ -203,14 +208,11 @@ impl Remote {
     /// # Errors
     /// As [`Remote::find`]; [`Error::Invalid`] if it is not the one that the address means.
     pub fn at(&self, address: &Address) -> Result<(Manifest, Hash)> {
-        let number = match address.at {
-            At::Number(number) => number,
-            at => self.find(at)?.number,
-        };
-        let (manifest, hash) = self.manifest(number)?;
+        let (manifest, hash) = self.find_hashed(address.at)?;
         match &address.hash {
             Some(wanted) if !hash.to_string().starts_with(wanted) => Err(Error::Invalid(format!(
-                "checkpoint {number} is not the one that was there: the store was made anew"
+                "checkpoint {} is not the one that was there: the store was made anew",
+                manifest.number
             ))),
             _ => Ok((manifest, hash)),
         }

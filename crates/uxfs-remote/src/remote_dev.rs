@@ -1,8 +1,9 @@
 //! A checkpoint as a device for reading.
 //!
-//! 1. What is read is fetched in windows of consecutive chunks. A window that continues the last one is
-//!    twice as long, up to a bound, so that a stream takes few requests.
-//! 2. Every byte is verified, also one from the cache's directory.
+//! 1. What is read is fetched in windows of consecutive chunks, which are measured in bytes of the object:
+//!    metadata is stored in a tenth of its size, and one request brings much of it. A window that continues the
+//!    last one is twice as long, up to a bound, so that a stream takes few requests.
+//! 2. A chunk is opened when it is read. Every byte is verified, also one from the cache's directory.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -14,9 +15,10 @@ use uxfs_disk::BlockDev;
 use crate::cache::{Cache, CacheOptions};
 use crate::checkpoint::Checkpoint;
 use crate::map::Source;
+use crate::read_ahead::ReadAhead;
 use crate::{Error, Result};
 
-/// Bytes of content in the shortest and the longest window.
+/// Bytes of the object in the shortest and the longest window.
 const WINDOW_MIN: u64 = 512 << 10;
 const WINDOW_MAX: u64 = 8 << 20;
 
@@ -25,20 +27,26 @@ const WINDOW_MAX: u64 = 8 << 20;
 struct Window {
     layer: usize,
     end: usize,
-    chunks: usize,
+    bytes: u64,
 }
 
 /// A checkpoint as a device.
 pub struct RemoteDev {
     checkpoint: Arc<Checkpoint>,
     cache: Cache,
+    ahead: ReadAhead,
     last: Mutex<Window>,
 }
 
 impl RemoteDev {
     /// The device of a checkpoint.
     pub fn new(checkpoint: impl Into<Arc<Checkpoint>>, cache: CacheOptions) -> Self {
-        Self { checkpoint: checkpoint.into(), cache: Cache::new(cache), last: Mutex::default() }
+        Self {
+            checkpoint: checkpoint.into(),
+            cache: Cache::new(cache),
+            ahead: ReadAhead::default(),
+            last: Mutex::default(),
+        }
     }
 
     /// The checkpoint.
@@ -51,43 +59,49 @@ impl RemoteDev {
         if let Some(content) = self.cache.get((layer, chunk)) {
             return Ok(content);
         }
+        if let Some(stored) = self.ahead.get(layer, chunk) {
+            return self.open(layer, chunk, &stored);
+        }
         let id = self.checkpoint.manifest().layers[layer].id;
         if let Some(stored) = self.cache.stored(id, chunk) {
-            match self.checkpoint.open_chunk(layer, chunk, &stored) {
-                Ok(content) => return Ok(self.keep(layer, chunk, content)),
+            match self.open(layer, chunk, &stored) {
+                Ok(content) => return Ok(content),
                 Err(_) => self.cache.forget(id, chunk),
             }
         }
-        let window = self.window(layer, chunk);
-        let mut wanted = None;
-        for (number, stored) in window.clone().zip(self.checkpoint.fetch(layer, &window)?) {
-            let content = self.checkpoint.open_chunk(layer, number, &stored)?;
-            self.cache.store(id, number, &stored);
-            let content = self.keep(layer, number, content);
-            if number == chunk {
-                wanted = Some(content);
-            }
+        let window = self.window(layer, chunk)?;
+        let stored = self.checkpoint.fetch(layer, &window)?;
+        for (number, stored) in window.clone().zip(&stored) {
+            self.cache.store(id, number, stored);
         }
-        wanted.ok_or_else(|| Error::Missing(self.checkpoint.name(layer)))
+        let wanted = stored.first().cloned();
+        self.ahead.put(layer, window, stored);
+        let wanted = wanted.ok_or_else(|| Error::Missing(self.checkpoint.name(layer)))?;
+        self.open(layer, chunk, &wanted)
     }
 
-    fn keep(&self, layer: usize, chunk: usize, content: Vec<u8>) -> Arc<Vec<u8>> {
-        let content = Arc::new(content);
+    /// Opens a chunk, and keeps its content.
+    fn open(&self, layer: usize, chunk: usize, stored: &[u8]) -> Result<Arc<Vec<u8>>> {
+        let content = Arc::new(self.checkpoint.open_chunk(layer, chunk, stored)?);
         self.cache.put((layer, chunk), Arc::clone(&content));
-        content
+        Ok(content)
     }
 
-    /// The chunks to fetch for one.
-    fn window(&self, layer: usize, chunk: usize) -> Range<usize> {
-        let index = self.checkpoint.index(layer);
-        let size = u64::from(index.trailer().head().chunk_size);
-        let of = |bytes: u64| usize::try_from(bytes / size).unwrap_or(1).max(1);
+    /// The chunks to fetch for one, which is the first of them.
+    fn window(&self, layer: usize, chunk: usize) -> Result<Range<usize>> {
         let mut last = self.last.lock();
-        let goes_on = last.layer == layer && last.end == chunk && last.chunks > 0;
-        let chunks = if goes_on { (2 * last.chunks).min(of(WINDOW_MAX)) } else { of(WINDOW_MIN) };
-        let end = (chunk + chunks).min(index.chunks());
-        *last = Window { layer, end, chunks };
-        chunk..end
+        let goes_on = last.layer == layer && last.end == chunk && last.bytes > 0;
+        let bytes = if goes_on { (2 * last.bytes).min(WINDOW_MAX) } else { WINDOW_MIN };
+        let mut end = chunk + 1;
+        while end < self.checkpoint.index(layer).chunks() {
+            let longer = self.checkpoint.stored(layer, &(chunk..end + 1))?;
+            if longer.end - longer.start > bytes {
+                break;
+            }
+            end += 1;
+        }
+        *last = Window { layer, end, bytes };
+        Ok(chunk..end)
     }
 
     fn read(&self, offset: u64, buf: &mut [u8]) -> Result<()> {

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use uxfs_format::Daddr;
 use uxfs_format::verify::{self, BufKind};
+use uxfs_format::{Daddr, Lsn};
 use uxfs_journal::{Counter, JournalOptions, LogPos, Volume, WrittenItem};
 use uxfs_sync::RwLockWriteGuard;
 
@@ -157,7 +157,11 @@ impl Volume for Mount {
         self.gate.write()
     }
 
-    fn write_superblock(&self) -> Result<()> {
+    fn write_superblock(&self, last: Option<Lsn>) -> Result<()> {
+        if let Some(last) = last {
+            // Readers find the end of the log by it.
+            self.edit_superblock(|sb| sb.lsn.set(last.0));
+        }
         self.write_superblock_in_place()?;
         self.flush_device()
     }

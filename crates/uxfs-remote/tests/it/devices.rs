@@ -211,3 +211,27 @@ fn a_directory_is_a_store() {
     // The same reader cannot put a checkpoint over one that is there.
     assert!(uxfs_remote::ship(&target, open(), [1; 16], 6).unwrap().is_none());
 }
+
+/// Windows are measured in bytes of the object: what is stored in a tenth of its size comes in a tenth of the
+/// requests.
+#[test]
+fn what_compresses_well_is_read_in_few_requests() {
+    let store = Arc::new(SimStore::new(5));
+    let dev = MemDev::new(LEN);
+    for at in 0..BLOCKS {
+        dev.write_at(at * 4096, &[at.to_be_bytes(); 512].concat()).unwrap();
+    }
+    uxfs_remote::ship(&dev, remote(&store), [1; 16], 1).unwrap().unwrap();
+    let remote = remote(&store);
+    let checkpoint = Checkpoint::open(Arc::clone(&remote), remote.find(At::Newest).unwrap());
+    let read = RemoteDev::new(checkpoint.unwrap(), CacheOptions::default());
+    let before = remote.requests();
+    let mut block = [0; 4096];
+    // Each in a window of its own, if that were measured in content, and none continues the last one.
+    for at in (0..BLOCKS).step_by(200) {
+        read.read_at(at * 4096, &mut block).unwrap();
+        assert_eq!(block[..], [at.to_be_bytes(); 512].concat());
+    }
+    let requests = remote.requests() - before;
+    assert!(requests <= 5, "{requests} requests for {} reads", BLOCKS / 200);
+}
