@@ -1,6 +1,13 @@
 //! Volumes on object storage that are written from afar: held by one mount, gone on with after a kill, taken over. A
 //! directory is the store.
 
+use std::sync::Arc;
+
+use uxfs::disk::BlockDev;
+use uxfs::{Fs, OpenOptions};
+use uxfs_remote::cloud::Cloud;
+use uxfs_remote::{Address, CacheOptions, Checkpoint, Patience, Remote, RemoteDev};
+
 use crate::fixture::{Fixture, Ran};
 use crate::mount_ends::{server, until};
 
@@ -131,4 +138,32 @@ fn what_cannot_be_held_is_refused() {
     fixture.sh("mkdir empty");
     let empty = format!("file://{}", fixture.path("empty").display());
     assert!(refused(&["-o", "ship_cache=c", &empty, "here"]).contains("there is no volume"));
+}
+
+/// What a reader far away asks of the store for one small file: few requests, also if the volume was shipped in many
+/// pieces.
+#[test]
+fn a_small_file_takes_few_requests() {
+    let fixture = Fixture::with_image(&[]);
+    let url = shipped(&fixture);
+    for number in 0..12 {
+        let dir = format!("a.img:/dir{number}");
+        fixture.uxfs(&["cp", "-r", "/usr/include/linux", &dir]).good();
+        fixture.uxfs(&["ship", "a.img", &url]).good();
+    }
+    let address = Address::parse(&url).unwrap();
+    let store = Arc::new(Cloud::open(&address.url, false).unwrap());
+    let remote = Arc::new(Remote::new(store, None, Patience::default()));
+    let (manifest, _) = remote.at(&address).unwrap();
+    assert!(manifest.layers.len() > 10);
+    let checkpoint = Checkpoint::open(Arc::clone(&remote), manifest).unwrap();
+    let opening = remote.requests();
+    let dev: Arc<dyn BlockDev> = Arc::new(RemoteDev::new(checkpoint, CacheOptions::default()));
+    let fs = Fs::open(dev, OpenOptions::read_only()).unwrap();
+    let file = fs.resolve(b"/one", true).unwrap();
+    let mut text = [0; 4];
+    assert_eq!(fs.read_at(file, 0, &mut text).unwrap(), 4);
+    assert_eq!(&text, b"one\n");
+    let requests = remote.requests();
+    assert!(opening <= 5 && requests <= 12, "{opening} to open it, {requests} in all");
 }
