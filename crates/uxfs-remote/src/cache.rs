@@ -104,6 +104,11 @@ impl Cache {
         std::fs::read(self.path(delta, chunk)?).ok()
     }
 
+    /// Does the directory have a chunk?
+    pub(crate) fn has(&self, delta: Hash, chunk: usize) -> bool {
+        self.path(delta, chunk).is_some_and(|path| path.exists())
+    }
+
     /// Keeps the stored bytes of a chunk in the directory.
     pub(crate) fn store(&self, delta: Hash, chunk: usize, stored: &[u8]) {
         let Some(path) = self.path(delta, chunk) else { return };

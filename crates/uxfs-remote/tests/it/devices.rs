@@ -235,3 +235,28 @@ fn what_compresses_well_is_read_in_few_requests() {
     let requests = remote.requests() - before;
     assert!(requests <= 5, "{requests} requests for {} reads", BLOCKS / 200);
 }
+
+/// A stream takes few requests, although a thread fetches ahead of it, and nothing is fetched twice.
+#[test]
+fn a_stream_is_fetched_ahead_and_once() {
+    let store = Arc::new(SimStore::new(6));
+    let dev = MemDev::new(LEN);
+    let mut rng = uxfs_testkit::Rng::new(6);
+    let content: Vec<u8> = (0..LEN / 8).flat_map(|_| rng.bits().to_be_bytes()).collect();
+    dev.write_at(0, &content).unwrap();
+    uxfs_remote::ship(&dev, remote(&store), [1; 16], 1).unwrap().unwrap();
+    for step in [4096, 60_000, 1 << 20] {
+        let remote = remote(&store);
+        let checkpoint = Checkpoint::open(Arc::clone(&remote), remote.find(At::Newest).unwrap());
+        let read = RemoteDev::new(checkpoint.unwrap(), CacheOptions::default());
+        let before = remote.requests();
+        let mut bytes = vec![0; content.len()];
+        for (number, part) in bytes.chunks_mut(step).enumerate() {
+            read.read_at((number * step) as u64, part).unwrap();
+        }
+        assert!(bytes == content, "steps of {step} bytes");
+        let requests = remote.requests() - before;
+        // 512 KiB, 1, 2, 4 and 8 MiB.
+        assert!(requests <= 6, "{requests} requests in steps of {step} bytes");
+    }
+}
