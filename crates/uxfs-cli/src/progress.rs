@@ -106,6 +106,7 @@ impl Bytes {
     }
 
     /// Shows how much of a known length is done.
+    #[cfg(feature = "remote")]
     pub(crate) fn show_of(&self, done: u64, total: u64) {
         let Some(bar) = &self.0 else { return };
         if bar.length() != Some(total) {
