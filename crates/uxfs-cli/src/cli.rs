@@ -200,6 +200,10 @@ enum Verb {
     Stats(OnVolume<cmd::stats::Options>),
     Status(cmd::status::Options),
     Sync(cmd::sync::Options),
+    #[cfg(target_os = "linux")]
+    Freeze(cmd::freeze::Options),
+    #[cfg(target_os = "linux")]
+    Thaw(cmd::freeze::ThawOptions),
     #[cfg(feature = "bench")]
     Bench(Logged<cmd::bench::Options>),
     Mount(OnVolumeOwnO<cmd::mount::Options>),
@@ -444,6 +448,10 @@ impl Cli {
             Verb::Stats(o) => with("stats", o.own.json, &|s, i| cmd::stats::run(&o.own, s, i)),
             Verb::Status(o) => with("status", o.json, &|s, _| cmd::status::run(o, s)),
             Verb::Sync(o) => with("sync", false, &|s, _| cmd::sync::run(o, s)),
+            #[cfg(target_os = "linux")]
+            Verb::Freeze(o) => with("freeze", false, &|s, _| cmd::freeze::run(o, s)),
+            #[cfg(target_os = "linux")]
+            Verb::Thaw(o) => with("thaw", false, &|s, _| cmd::freeze::run_thaw(o, s)),
             #[cfg(feature = "bench")]
             Verb::Bench(o) => {
                 with("bench", o.own.json, &|s, i| cmd::bench::run(&o.own, s, i.journal()))

@@ -53,6 +53,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::sync`].
     pub fn durable(&self) -> Result<Ticket> {
+        let Some(_inside) = self.background() else { return Ok(Ticket::default()) };
         match self.ordered {
             true if planted(Fault::DurableAtOnce) => Ok(Ticket::default()),
             true => self.cut_epoch(),

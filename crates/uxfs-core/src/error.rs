@@ -87,6 +87,9 @@ pub enum Error {
     /// The directory passes on its project ID, and the file has another one.
     #[error("the directory accepts only files of its own project")]
     OtherProject,
+    /// The volume is frozen already.
+    #[error("the volume is frozen already")]
+    Busy,
     /// The volume is shut down because an earlier change failed half-way.
     #[error("the file system was shut down after an error: {0}")]
     Shutdown(String),
@@ -152,6 +155,7 @@ impl Error {
             Self::FileTooBig => 27,
             Self::NotPermitted => 1,
             Self::OtherProject => 18,
+            Self::Busy => 16,
         }
     }
 
@@ -177,6 +181,7 @@ impl Error {
             Self::FileTooBig => Kind::FileTooLarge,
             Self::NotPermitted => Kind::PermissionDenied,
             Self::OtherProject => Kind::CrossesDevices,
+            Self::Busy => Kind::ResourceBusy,
             // Kinds that have no stable name, and errors that have no kind of their own.
             Self::Corrupt(_)
             | Self::DirtyLog(_)

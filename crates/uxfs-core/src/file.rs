@@ -178,6 +178,7 @@ impl Fs {
     /// except at the end, for append-only files; otherwise as [`Fs::read_at`]. A failed call may
     /// have written a part of the data.
     pub fn write_at(&self, ino: Ino, offset: u64, data: &[u8]) -> Result<()> {
+        let _inside = self.changes();
         let end = offset.checked_add(data.len() as u64).ok_or(Error::FileTooBig)?;
         if end > SIZE_MAX {
             return Err(Error::FileTooBig);
@@ -372,6 +373,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::write_at`].
     pub fn truncate(&self, ino: Ino, size: u64) -> Result<()> {
+        let _inside = self.changes();
         if size > SIZE_MAX {
             return Err(Error::FileTooBig);
         }

@@ -18,6 +18,7 @@ use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::examine::Examined;
+use crate::freezer::FreezeLevels;
 use crate::iolock::IoLocks;
 use crate::journal::Journal;
 use crate::mount::{Mount, Parts};
@@ -42,6 +43,8 @@ pub struct Fs {
     pub(crate) open_refs: OpenRefs,
     /// Held while a directory moves to another parent.
     pub(crate) moves: Mutex<()>,
+    /// What a freeze holds back.
+    pub(crate) freeze_levels: FreezeLevels,
     /// Held while an epoch is cut.
     pub(crate) epochs: Mutex<()>,
     /// Files that write-back has split, if they are remembered.
@@ -110,6 +113,7 @@ impl Fs {
             iolocks: IoLocks::default(),
             open_refs: OpenRefs::default(),
             moves: Mutex::ranked(Rank::Moves, ()),
+            freeze_levels: FreezeLevels::default(),
             epochs: Mutex::ranked(Rank::Epoch, ()),
             split_files,
         };

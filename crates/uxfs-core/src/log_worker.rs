@@ -103,6 +103,11 @@ fn serve(fs: &Fs, log_work: LogWorkOptions, stop: &AtomicBool) {
 
 fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicBool) -> Result<()> {
     fs.check_running()?;
+    let Some(inside) = fs.background() else {
+        // The thaw wakes it.
+        journal.rest(stop);
+        return Ok(());
+    };
     if journal.left_undriven() {
         return journal.drive_on(fs);
     }
@@ -133,6 +138,8 @@ fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicB
             let look = fs.writeback_interval().map(|span| now + span);
             let retry = fs.is_anything_stuck().then(|| now + RETRY);
             let until = until.into_iter().chain(look).chain(retry).min();
+            // A freezer waits for those inside.
+            drop(inside);
             journal.sleep_until(until, &seen, stop);
             Ok(())
         }
@@ -141,7 +148,7 @@ fn step(fs: &Fs, journal: &Journal, planner: &mut LogWorkPlanner, stop: &AtomicB
 
 /// Covers an idle log: writes a dummy transaction, so that the last record names itself as the
 /// tail, and writes it in place.
-fn cover(fs: &Fs, journal: &Journal) -> Result<()> {
+pub(crate) fn cover(fs: &Fs, journal: &Journal) -> Result<()> {
     let mut granted = journal.reserve(fs, fs.log_link(Op::Inode))?;
     {
         let _open = fs.gate.read();

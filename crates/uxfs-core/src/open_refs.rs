@@ -92,6 +92,7 @@ impl Fs {
         if !unlinked {
             return Ok(());
         }
+        let _inside = self.changes();
         self.inactivate(ino)?;
         self.balance()
     }

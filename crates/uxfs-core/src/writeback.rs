@@ -160,6 +160,7 @@ impl Fs {
     /// # Errors
     /// [`Error::Invalid`] if it is too long, and those of the device.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        let _inside = self.changes();
         if label.len() > 12 || label.contains(&0) {
             return Err(Error::Invalid("a label has at most 12 bytes"));
         }

@@ -75,6 +75,8 @@ pub enum Fault {
     AtomicInParts,
     /// An atomic write overwrites its blocks in place.
     AtomicInPlace,
+    /// A freeze waits for nothing, and writes nothing.
+    FreezeWithoutWait,
     /// A repair does not count one of the inodes that own blocks.
     OwnerForgotten,
     /// A repair drops a sound file.
@@ -108,8 +110,8 @@ impl Fault {
     pub const REPAIR: [Self; 3] =
         [Self::OwnerForgotten, Self::SoundFileDropped, Self::UndoMissesSector];
 
-    /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`] and
-    /// [`Fault::UnflushedForgotten`].
+    /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`],
+    /// [`Fault::FreezeWithoutWait`] and [`Fault::UnflushedForgotten`].
     pub const ALL: [Self; 23] = [
         Self::FlushDropped,
         Self::FlushAfterLog,

@@ -10,8 +10,8 @@
 //! ([`COPIED`]).
 //!
 //! 1. A value consists of lines of a name, a space and the rest. A name occurs once.
-//! 2. Reading a value changes nothing and waits for nothing, except for [`remount`], [`DURABLE`] and
-//!    [`crate::defrag`].
+//! 2. Reading a value changes nothing and waits for nothing, except for [`remount`], [`DURABLE`], [`freeze`],
+//!    [`thaw`] and [`crate::defrag`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -48,6 +48,12 @@ pub(crate) const REMOUNT: &[u8] = b"uxfs.remount=";
 
 /// Reading this value makes everything done so far durable, in every mode of the mount.
 pub const DURABLE: &[u8] = b"uxfs.durable";
+
+/// Reading this value freezes the volume.
+pub(crate) const FREEZE: &[u8] = b"uxfs.freeze";
+
+/// Reading this value thaws the volume.
+pub(crate) const THAW: &[u8] = b"uxfs.thaw";
 
 /// How many bytes that `copy_file_range` copied into a file are shared, since this was last read.
 pub const COPIED: &[u8] = b"uxfs.copied";
@@ -312,6 +318,32 @@ pub fn order(path: &Path) -> io::Result<Duration> {
     let begun = Instant::now();
     File::open(root_of(path)?)?.sync_all()?;
     Ok(begun.elapsed())
+}
+
+/// Freezes a mount: changes wait until [`thaw`], and a copy of the image is sound. `path` as for [`ask`].
+///
+/// # Errors
+/// As [`ask`]; EBUSY if it is frozen already, EPERM for other users than root and the mount's owner,
+/// EOPNOTSUPP if requests come over io_uring; what cannot be written.
+pub fn freeze(path: &Path) -> io::Result<()> {
+    // What programs changed in mapped files is still with the kernel.
+    rustix::fs::syncfs(File::open(root_of(path)?)?)?;
+    ask(path, FREEZE).map(drop)
+}
+
+/// Thaws a mount. `path` as for [`ask`].
+///
+/// # Errors
+/// As [`ask`]; EINVAL if it is not frozen, EPERM as for [`freeze`].
+pub fn thaw(path: &Path) -> io::Result<()> {
+    ask(path, THAW).map(drop)
+}
+
+/// The answer to [`FREEZE`] and [`THAW`].
+pub(crate) fn froze(freezes: bool) -> Vec<u8> {
+    let mut lines = Lines::default();
+    lines.add(if freezes { "frozen" } else { "thawed" }, "yes");
+    lines.bytes()
 }
 
 /// The answer to [`DURABLE`].

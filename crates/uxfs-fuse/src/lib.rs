@@ -22,6 +22,7 @@ pub mod control;
 mod current_options;
 pub mod defrag;
 mod durability;
+mod freeze;
 mod handles;
 pub mod holders;
 pub mod mounts;

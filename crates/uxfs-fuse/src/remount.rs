@@ -24,6 +24,10 @@ impl Volume {
     /// # Errors
     /// The option that cannot change, and why.
     pub(crate) fn remount(self: &Arc<Self>, words: String) -> Result<(), String> {
+        let frozen = self.freeze.turn.lock();
+        if *frozen {
+            return Err("the volume is frozen: thaw it first".into());
+        }
         let current = self.current_options();
         let old = current.all();
         let new = old.remount(&words)?;

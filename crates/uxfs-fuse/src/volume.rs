@@ -29,6 +29,7 @@ use crate::attr::statx_of;
 use crate::awake::{Awake, DEVICE};
 use crate::current_options::CurrentOptions;
 use crate::durability::Durability;
+use crate::freeze::Freeze;
 use crate::options::Options;
 use crate::record::Recorder;
 use crate::settings;
@@ -94,6 +95,8 @@ pub(crate) struct Volume {
     writeback_queued: AtomicBool,
     /// Keeps idle processors from halting, if enabled.
     awake: OnceLock<Awake>,
+    /// What a freeze holds back.
+    pub(crate) freeze: Freeze,
     ending: Mutex<bool>,
     ends: Condvar,
     current_options: Arc<CurrentOptions>,
@@ -137,6 +140,7 @@ impl Volume {
             fault: fault::in_force(),
             writeback_queued: AtomicBool::new(false),
             awake: OnceLock::new(),
+            freeze: Freeze::default(),
             ending: Mutex::default(),
             ends: Condvar::new(),
             current_options: Arc::new(CurrentOptions::new(options)),
@@ -509,6 +513,8 @@ impl Volume {
     /// # Errors
     /// What could not be written and why, what is lost by that, and what to do.
     pub(crate) fn close(&self) -> Result<(), String> {
+        // What waits for the thaw uses the volume.
+        let _ = self.thaw();
         self.end_write_back();
         *self.ending.lock() = true;
         self.end_discarding();

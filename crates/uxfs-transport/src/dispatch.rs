@@ -20,6 +20,7 @@ use crate::attr::{Handle, Node, SetTime, Time, decode_rdev};
 use crate::count::Tally;
 use crate::filesystem::{CopyRange, Fallocate, Filesystem, Ioctl, Read, SetAttr, Write};
 use crate::outlet::Outlet;
+use crate::park::Parked;
 use crate::reply::{Reply, ReplyEmpty};
 use crate::request::{Args, Origin, Request};
 
@@ -59,7 +60,11 @@ pub(crate) fn run_parsed(
     let args = fixed_len(head.opcode).ok_or(Errno::NOSYS);
     let args = args.and_then(|fixed| Args::split(body, fixed));
     match args {
-        Ok(args) if is_silent(head.opcode) => run_silent(server, head, &args),
+        Ok(args) if is_silent(head.opcode) => {
+            if !server.admit(&mut || run_silent(server, head, &args)) {
+                server.park(Parked::new(head, args, origin, None));
+            }
+        }
         Err(_) if is_silent(head.opcode) => {}
         Ok(args) => run(server, head, args, origin, outlet(head.unique)),
         Err(error) => outlet(head.unique).send(Err(error), &[]),
@@ -91,8 +96,73 @@ fn run_silent(server: &impl Filesystem, head: &InHeader, args: &Args<'_>) {
     }
 }
 
-/// Runs a request. Its reply is sent now or later.
+/// May the request change files?
+fn changes(head: &InHeader, args: &Args<'_>) -> bool {
+    /// The bit of an ioctl's number that it takes something from the caller's memory.
+    const IOC_WRITE: u32 = 1 << 30;
+    match head.opcode {
+        op::IOCTL => args.get::<IoctlIn>().is_ok_and(|ioctl| ioctl.cmd & IOC_WRITE != 0),
+        opcode => matches!(
+            opcode,
+            op::SETATTR
+                | op::SYMLINK
+                | op::MKNOD
+                | op::MKDIR
+                | op::UNLINK
+                | op::RMDIR
+                | op::RENAME
+                | op::RENAME2
+                | op::LINK
+                | op::CREATE
+                | op::TMPFILE
+                | op::WRITE
+                | op::SETXATTR
+                | op::REMOVEXATTR
+                | op::FALLOCATE
+                | op::COPY_FILE_RANGE
+        ),
+    }
+}
+
+/// Runs a request, or parks it if it may change files and the server admits none of these. Its reply is
+/// sent now or later.
 pub(crate) fn run(
+    server: &impl Filesystem,
+    head: &InHeader,
+    args: Args<'_>,
+    origin: Origin,
+    outlet: Outlet,
+) {
+    if !changes(head, &args) {
+        return run_admitted(server, head, args, origin, outlet);
+    }
+    let mut outlet = Some(outlet);
+    let admitted = server.admit(&mut || {
+        if let Some(outlet) = outlet.take() {
+            run_admitted(server, head, args, origin, outlet);
+        }
+    });
+    if !admitted && outlet.is_some() {
+        server.park(Parked::new(head, args, origin, outlet));
+    }
+}
+
+/// Runs a parked request again.
+pub(crate) fn run_again(
+    server: &impl Filesystem,
+    head: &InHeader,
+    args: Args<'_>,
+    origin: Origin,
+    outlet: Option<Outlet>,
+) {
+    match outlet {
+        Some(outlet) => run(server, head, args, origin, outlet),
+        None if server.admit(&mut || run_silent(server, head, &args)) => {}
+        None => server.park(Parked::new(head, args, origin, None)),
+    }
+}
+
+fn run_admitted(
     server: &impl Filesystem,
     head: &InHeader,
     args: Args<'_>,

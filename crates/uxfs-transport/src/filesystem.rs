@@ -12,6 +12,7 @@ use crate::reply::{
     Bytes, Reply, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
     ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,
 };
+use crate::park::Parked;
 use crate::{Errno, Request};
 
 /// The attributes that a request changes.
@@ -79,6 +80,21 @@ pub struct CopyRange {
 /// A file system's answers. The defaults answer that the server does not know the request.
 #[expect(unused_variables, reason = "the defaults use none")]
 pub trait Filesystem: Send + Sync + 'static {
+    /// Calls `run`, which runs a request that may change files, or returns false if such requests have
+    /// to wait now. The request is then parked.
+    fn admit(&self, run: &mut dyn FnMut()) -> bool {
+        run();
+        true
+    }
+
+    /// Keeps a request that was not admitted, to be run later with [`Parked::run`].
+    fn park(&self, parked: Parked)
+    where
+        Self: Sized,
+    {
+        parked.run(self);
+    }
+
     /// Chooses the settings of the connection. Called before everything else.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ mod listing;
 mod mount;
 mod negotiation;
 mod outlet;
+mod park;
 mod queue;
 mod reply;
 mod request;
@@ -45,6 +46,7 @@ pub use listing::{Kind, Listing, Name};
 pub use mount::MountOptions;
 pub use negotiation::Negotiation;
 pub use outlet::ReplySink;
+pub use park::Parked;
 pub use reply::{
     Answer, Bytes, IoctlResult, Offset, Opened, Reply, ReplyAttr, ReplyCreate, ReplyEmpty,
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,

@@ -172,7 +172,7 @@ pub use uxfs_core::Atime;
 pub use uxfs_core::{
     AtomicRange, BulkWriter, Cached, Cause, Content, DefragOptions, DefragPart, Device, Devices,
     Drive, Engine, Error, ErrorCursor, Fallocate, Fragmentation, Fs, Fsx, Histogram, Kept,
-    LogWorker, Mount, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed, Result,
+    FreezeProtection, Inside, LogWorker, Mount, NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed, Result,
     Segment, SetAttr, Stat, StatFs, Stats, SyncKind, SyncMode, Times, Unwritten, WritebackOptions,
     XattrMode, Xflags, clock, journal, replay_in_memory,
 };

@@ -82,6 +82,8 @@ pub(crate) mod stats;
 pub(crate) mod status;
 #[cfg(target_os = "linux")]
 pub(crate) mod sync;
+#[cfg(target_os = "linux")]
+pub(crate) mod freeze;
 pub(crate) mod tee;
 pub(crate) mod touch;
 pub(crate) mod truncate;

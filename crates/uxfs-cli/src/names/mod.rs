@@ -13,6 +13,8 @@ mod program;
 mod volume;
 mod xfs_admin;
 mod xfs_copy;
+#[cfg(target_os = "linux")]
+mod xfs_freeze;
 mod xfs_growfs;
 mod xfs_info;
 mod xfs_mdrestore;
@@ -25,7 +27,7 @@ use std::path::Path;
 pub(crate) use program::Ended;
 use program::Program;
 
-const PROGRAMS: [&Program; 9] = [
+const PROGRAMS: &[&Program] = &[
     &mkfs_xfs::PROGRAM,
     &fsck_xfs::PROGRAM,
     &xfs_repair::PROGRAM,
@@ -33,18 +35,20 @@ const PROGRAMS: [&Program; 9] = [
     &xfs_admin::PROGRAM,
     &xfs_growfs::PROGRAM,
     &xfs_copy::PROGRAM,
+    #[cfg(target_os = "linux")]
+    &xfs_freeze::PROGRAM,
     &xfs_metadump::PROGRAM,
     &xfs_mdrestore::PROGRAM,
 ];
 
 /// The names of the programs.
-pub(crate) fn names() -> [&'static str; 9] {
-    PROGRAMS.map(|program| program.name)
+pub(crate) fn names() -> Vec<&'static str> {
+    PROGRAMS.iter().map(|program| program.name).collect()
 }
 
 /// Runs the program that the arguments call; `None` if they call none.
 pub(crate) fn call(args: &[OsString]) -> Option<Ended> {
-    let named = |name: &std::ffi::OsStr| PROGRAMS.into_iter().find(|p| name == p.name);
+    let named = |name: &std::ffi::OsStr| PROGRAMS.iter().find(|p| name == p.name);
     let (own, rest) = args.split_first()?;
     if let Some(program) = Path::new(own).file_name().and_then(named) {
         return Some(program.call(rest));

@@ -88,6 +88,7 @@ impl Fs {
     /// As [`Fs::sync`].
     pub fn begin_sync(&self) -> Result<Ticket> {
         self.check_device()?;
+        let Some(_inside) = self.background() else { return Ok(Ticket::default()) };
         if self.journal.is_none() {
             self.sync()?;
         }
@@ -118,6 +119,7 @@ impl Fs {
     /// Writes a file back. Returns what then has to become durable.
     fn write_for_sync(&self, ino: Ino, kind: SyncKind) -> Result<Ticket> {
         self.check_device()?;
+        let Some(_inside) = self.background() else { return Ok(Ticket::default()) };
         if self.journal.is_none() {
             self.sync()?;
             return Ok(self.ticket());
@@ -182,6 +184,7 @@ impl Fs {
         let Some(dirty) = self.delalloc.as_ref().filter(|_| self.has_writeback_excess()) else {
             return Ok(());
         };
+        let Some(_inside) = self.background() else { return Ok(()) };
         self.check_running()?;
         let enough = if self.ordered { 0 } else { dirty.options.background() / 2 };
         let files = dirty.oldest(u64::MAX, FILES);

@@ -76,6 +76,7 @@ impl Fs {
     /// [`Error::Unsupported`] without a journal; otherwise as [`Fs::write_at`]. A failed call has changed
     /// nothing.
     pub fn write_atomic(&self, ranges: &[AtomicRange<'_>]) -> Result<()> {
+        let _inside = self.changes();
         self.check_writable()?;
         if self.journal.is_none() {
             return Err(Error::Unsupported("atomic writes need the volume's journal".into()));

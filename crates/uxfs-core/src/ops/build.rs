@@ -56,6 +56,7 @@ impl Fs {
         xattrs: &[(Vec<u8>, Vec<u8>)],
         content: Content<'_>,
     ) -> Result<(Ino, Vec<Segment>)> {
+        let _inside = self.changes();
         let mut all = Vec::new();
         let mut later = |places: &[Segment]| {
             if self.journal.is_some() && !places.is_empty() {
@@ -88,6 +89,7 @@ impl Fs {
         content: Content<'_>,
         write_data: &mut dyn FnMut(&[Segment]) -> Result<()>,
     ) -> Result<Ino> {
+        let _inside = self.changes();
         let mut new = new.clone();
         let mut data = 0u64;
         let mut target = None;

@@ -83,6 +83,7 @@ impl Fs {
     /// [`Error::NotPermitted`] if the directory's flags forbid it, [`Error::Invalid`] for a mode
     /// without a type, or a damaged structure on the way.
     pub fn create(&self, parent: Ino, name: &[u8], new: &NewInode) -> Result<Ino> {
+        let _inside = self.changes();
         if new.mode & uxfs_format::inode::S_IFMT == S_IFLNK {
             return Err(Error::Invalid("use symlink to create a symbolic link"));
         }
@@ -101,6 +102,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::create`]; [`Error::NameTooLong`] also for a target over 1023 bytes.
     pub fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: &NewInode) -> Result<Ino> {
+        let _inside = self.changes();
         symlink::check_target(target)?;
         let new = NewInode { mode: S_IFLNK | (new.mode & 0o7777), ..new.clone() };
         let blocks = symlink::blocks(&self.geo);

@@ -70,6 +70,7 @@ impl Fs {
     /// first; [`Error::FileTooBig`], [`Error::NoSpace`], [`Error::IsDir`], or a damaged structure
     /// on the way. A failed call may have changed a part of the range.
     pub fn fallocate(&self, ino: Ino, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        let _inside = self.changes();
         self.check_writable()?;
         let _content = self.iolocks.change(ino);
         let _blocked = self.flush_and_block(ino)?;

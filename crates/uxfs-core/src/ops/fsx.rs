@@ -122,6 +122,7 @@ impl Fs {
     /// with data, or comes without its flag; for [`Xflags::REALTIME`], because the volume has no
     /// realtime device; for [`Xflags::COWEXTSIZE`] on a volume that cannot share blocks.
     pub fn set_fsx(&self, ino: Ino, want: &Fsx) -> Result<()> {
+        let _inside = self.changes();
         // A file that has data keeps its hint: delayed data counts too.
         self.write_back_file(ino)?;
         let owners = Owners { projid: Some(want.projid), ..Owners::default() };

@@ -18,6 +18,7 @@ impl Fs {
     /// [`Error::OtherProject`], [`Error::TooManyLinks`], [`Error::NoSpace`], or a damaged structure
     /// on the way.
     pub fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
+        let _inside = self.changes();
         check_name(name)?;
         self.retry_enospc(|| self.try_link(ino, parent, name))?;
         self.balance()

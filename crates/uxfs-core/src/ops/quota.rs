@@ -147,6 +147,7 @@ impl Fs {
     /// [`Error::Invalid`] if the type is not accounted, or a soft limit would be above a hard one;
     /// [`Error::NoSpace`] for a new record, or a damaged structure on the way.
     pub fn set_limits(&self, kind: QuotaType, id: u32, limits: &Limits) -> Result<()> {
+        let _inside = self.changes();
         self.check_writable()?;
         let Some(quota) = self.quota.as_ref().filter(|quota| quota.inode(kind).is_some()) else {
             return Err(Error::Invalid("quota of this type is not accounted"));

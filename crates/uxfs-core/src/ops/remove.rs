@@ -22,6 +22,7 @@ impl Fs {
     /// [`Error::NotFound`], [`Error::IsDir`], [`Error::NotPermitted`] if flags forbid it, or a
     /// damaged structure on the way.
     pub fn unlink(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let _inside = self.changes();
         self.remove_entry(parent, name, false)
     }
 
@@ -31,6 +32,7 @@ impl Fs {
     /// [`Error::NotFound`], [`Error::NotDir`], [`Error::NotEmpty`], or a damaged structure on the
     /// way.
     pub fn rmdir(&self, parent: Ino, name: &[u8]) -> Result<()> {
+        let _inside = self.changes();
         self.remove_entry(parent, name, true)
     }
 

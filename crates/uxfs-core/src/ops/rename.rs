@@ -51,6 +51,7 @@ impl Fs {
         new_name: &[u8],
         flags: RenameFlags,
     ) -> Result<()> {
+        let _inside = self.changes();
         self.rename_leaving((from, name), (to, new_name), flags, None)
     }
 
@@ -66,6 +67,7 @@ impl Fs {
         (to, new_name): (Ino, &[u8]),
         (uid, gid): (u32, u32),
     ) -> Result<()> {
+        let _inside = self.changes();
         let whiteout = NewInode { uid, gid, ..NewInode::new(S_IFCHR) };
         self.rename_leaving((from, name), (to, new_name), RenameFlags::Replace, Some(&whiteout))
     }

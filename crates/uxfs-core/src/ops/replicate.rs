@@ -63,6 +63,7 @@ impl Fs {
         parent: Ino,
         name: &[u8],
     ) -> Result<(Ino, Vec<Move>)> {
+        let _inside = self.changes();
         source.write_back_file(from)?;
         let original = source.with_inode(from, |inode| Ok(inode.clone()))?;
         let core = &original.core;
@@ -147,6 +148,7 @@ impl Fs {
         to: Ino,
         with_attributes: bool,
     ) -> Result<()> {
+        let _inside = self.changes();
         let original = source.with_inode(from, |inode| Ok(inode.clone()))?;
         if with_attributes {
             let listed = attributes(source, &original)?;

@@ -25,6 +25,7 @@ impl Fs {
     /// [`crate::Error::NoSpace`], or a damaged structure on the way.
     #[doc(hidden)]
     pub fn restore_entry(&self, parent: Ino, name: &[u8], ino: Ino, ftype: FileType) -> Result<()> {
+        let _inside = self.changes();
         check_name(name)?;
         let blocks = dir::insert_blocks(&self.geo);
         let mut tx = self.begin_tx_for(Op::Link(blocks), blocks)?;
@@ -42,6 +43,7 @@ impl Fs {
     /// As [`Fs::restore_entry`].
     #[doc(hidden)]
     pub fn adopt(&self, parent: Ino, name: &[u8], ino: Ino) -> Result<()> {
+        let _inside = self.changes();
         check_name(name)?;
         let blocks = 2 * dir::insert_blocks(&self.geo) + self.parent_blocks();
         let mut tx = self.begin_tx_for(Op::Link(blocks), blocks)?;
@@ -74,6 +76,7 @@ impl Fs {
         name: &[u8],
         value: &[u8],
     ) -> Result<()> {
+        let _inside = self.changes();
         let blocks = attr::set_blocks(&self.geo, value.len());
         let mut tx = self.begin_tx_for(Op::Attr(blocks), blocks)?;
         let slot = tx.lock_inode(ino)?;
@@ -88,6 +91,7 @@ impl Fs {
     /// As [`Fs::set_xattr`].
     #[doc(hidden)]
     pub fn restore_parent(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
+        let _inside = self.changes();
         let blocks = self.parent_blocks();
         let mut tx = self.begin_tx_for(Op::Attr(blocks), blocks)?;
         let [dp, ip] = tx.lock_inodes([parent, ino])?;

@@ -41,6 +41,7 @@ impl Fs {
     /// [`crate::Error::NotFound`], [`crate::Error::NotPermitted`] for a file that is immutable or
     /// append-only (only its project ID may change), or a damaged structure on the way.
     pub fn set_attr(&self, ino: Ino, change: &SetAttr) -> Result<()> {
+        let _inside = self.changes();
         let owners = Owners { uid: change.uid, gid: change.gid, projid: change.projid };
         let (mut tx, slot) = self.begin_owners(ino, &owners, change.limited)?;
         let times = [change.atime, change.mtime, change.ctime, change.crtime];

@@ -44,6 +44,7 @@ impl Fs {
     /// [`Error::NoSpace`], or a damaged structure on the way. Blocks shared before a failure stay
     /// shared.
     pub fn share(&self, from: Ino, from_at: u64, to: Ino, to_at: u64, len: u64) -> Result<()> {
+        let _inside = self.changes();
         self.check_writable()?;
         let mut both = vec![from.min(to), from.max(to)];
         both.dedup();
@@ -94,6 +95,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::share`].
     pub fn clone_file(&self, from: Ino, to: Ino) -> Result<()> {
+        let _inside = self.changes();
         self.share(from, 0, to, 0, 0)
     }
 

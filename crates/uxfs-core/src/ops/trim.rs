@@ -57,6 +57,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::trim`].
     pub fn trim_freed(&self) -> Result<u64> {
+        let _inside = self.changes();
         let mut done = 0;
         for ag in (0..self.geo.ag_count).map(AgNo) {
             let freed = {

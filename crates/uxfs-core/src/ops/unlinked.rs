@@ -27,6 +27,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::create`].
     pub fn tmpfile(&self, parent: Ino, new: &NewInode) -> Result<Ino> {
+        let _inside = self.changes();
         let blocks = ialloc::blocks(self);
         let ino = self.retry_enospc(|| {
             let (mut tx, dp, core) = self.with_dquots(|| {
@@ -53,6 +54,7 @@ impl Fs {
     /// # Errors
     /// As [`Fs::link`]; [`Error::NotFound`] if it has a name.
     pub fn link_unlinked(&self, ino: Ino, parent: Ino, name: &[u8]) -> Result<()> {
+        let _inside = self.changes();
         check_name(name)?;
         self.retry_enospc(|| {
             let may_link = |dir: &InodeCore, file: &InodeCore| {

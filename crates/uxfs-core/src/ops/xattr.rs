@@ -46,6 +46,7 @@ impl Fs {
     /// [`Error::NotPermitted`] if flags forbid it, [`Error::NoSpace`], [`Error::Unsupported`], or a
     /// damaged structure on the way.
     pub fn set_xattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
+        let _inside = self.changes();
         let stored = names::stored(name)?;
         if value.len() > VALUE_MAX {
             return Err(Error::AttrTooBig);
@@ -90,6 +91,7 @@ impl Fs {
     /// [`Error::NoAttr`], [`Error::NotPermitted`] if flags forbid it, [`Error::Unsupported`], or a
     /// damaged structure on the way.
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
+        let _inside = self.changes();
         let stored = names::stored(name)?;
         let blocks = attr::set_blocks(&self.geo, 0);
         let mut tx = self.begin_freeing_tx_for(Op::Attr(blocks), blocks)?;

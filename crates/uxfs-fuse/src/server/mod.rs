@@ -33,7 +33,7 @@ use uxfs::posix::Creator;
 use uxfs::{Fs, SyncKind};
 use uxfs_transport::{
     Answer, Bytes, CopyRange, Errno, Fallocate, Filesystem, Handle, Ioctl, Listing, Negotiation,
-    Node, Offset, Opened, OpenedFlags, Read, Reply, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry,
+    Node, Offset, Opened, OpenedFlags, Parked, Read, Reply, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry,
     ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request,
     SetAttr, Statfs, Statx, Write,
 };
@@ -43,6 +43,7 @@ use crate::control::{self, Control};
 use crate::current_options::CurrentOptions;
 use crate::defrag;
 use crate::durability::{Caller, Scope, Waiter};
+use crate::freeze::Waiting;
 use crate::handles::Handles;
 use crate::options::Options;
 use crate::settings::{self, TTL};
@@ -75,6 +76,8 @@ pub(crate) struct Server {
     current_options: Arc<CurrentOptions>,
     handles: Handles,
     open_dirs: OpenDirs,
+    /// Requests that wait for a thaw.
+    waiting: Waiting,
     control: Control,
     cached: Cached,
     /// Each FITRIM that runs, in a thread of its own, has a share of it.
@@ -99,6 +102,7 @@ impl Server {
             current_options: current,
             handles: Handles::default(),
             open_dirs: OpenDirs::default(),
+            waiting: Waiting::default(),
             control,
             cached,
             trims: Arc::default(),
@@ -176,6 +180,21 @@ impl Server {
         let _ = work.spawn(move || {
             reply.send(Ok(&control::remounted(volume.remount(words))));
         });
+    }
+
+    /// Freezes or thaws the volume. A failed freeze thaws what it held back.
+    fn freeze_or_thaw(&self, req: &Request, freezes: bool, reply: ReplyXattr) {
+        let owner = rustix::process::geteuid().as_raw();
+        // A guest does not decide what this machine's users wait for.
+        if req.is_of_guest() || req.uid() != 0 && req.uid() != owner {
+            return reply.error(Errno::PERM);
+        }
+        let done = if freezes { self.volume.freeze() } else { self.volume.thaw() };
+        let value = control::froze(freezes);
+        reply.send(done.map(|()| &*value));
+        if !(freezes && (done.is_ok() || done == Err(Errno::BUSY))) {
+            self.waiting.run(self);
+        }
     }
 
     /// Moves a part of a file, in a thread of its own.
@@ -658,6 +677,9 @@ impl Filesystem for Server {
         if let Some(words) = name.strip_prefix(control::REMOUNT) {
             return self.remount(req, words, reply);
         }
+        if name == control::FREEZE || name == control::THAW {
+            return self.freeze_or_thaw(req, name == control::FREEZE, reply);
+        }
         if let Some(words) = name.strip_prefix(defrag::PART) {
             return self.defrag(req, node, words, reply);
         }
@@ -754,7 +776,19 @@ impl Filesystem for Server {
         reply.send(done);
     }
 
+    fn admit(&self, run: &mut dyn FnMut()) -> bool {
+        let Some(_inside) = self.volume.freeze.requests.try_enter() else { return false };
+        run();
+        true
+    }
+
+    fn park(&self, parked: Parked) {
+        self.waiting.keep(parked, &self.volume, self);
+    }
+
     fn destroy(&self) {
+        let _ = self.volume.thaw();
+        self.waiting.run(self);
         // The result is kept, and returned when the mount has ended.
         let _ = self.volume.close();
     }

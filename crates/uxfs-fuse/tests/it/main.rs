@@ -13,6 +13,7 @@ mod counts;
 mod defrag;
 mod engine;
 mod faults;
+mod freeze;
 mod guests;
 mod kill;
 mod ordered;

@@ -140,6 +140,7 @@ impl Fs {
         from: u64,
         most: u64,
     ) -> Result<DefragPart> {
+        let _inside = self.changes();
         self.defrag_runs((ino, options), from, most, true)
     }
 
@@ -149,6 +150,7 @@ impl Fs {
     /// # Errors
     /// Device errors, and damaged structures on the way.
     pub fn defrag_pass(&self, most: u64) -> Result<u64> {
+        let _inside = self.changes();
         let Some(split) = &self.split_files else { return Ok(0) };
         let measure = |ino| {
             let counted = self.with_inode(ino, |inode| {

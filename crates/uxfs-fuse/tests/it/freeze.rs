@@ -1,0 +1,204 @@
+//! Frozen mounts: copies of the image under load are sound, and no change is lost.
+
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use uxfs::Fs;
+use uxfs::disk::{FileDev, OpenMode};
+use uxfs_check::{CheckOptions, check};
+use uxfs_disk::fault::{self, Fault};
+use uxfs_fuse::{Options, control};
+use uxfs_oracle::{Kernel, Rng, vm};
+
+use crate::rig::{Image, Ours, Volume};
+
+const THREADS: u64 = 4;
+const ROUNDS: u64 = 3;
+/// Changes between two freezes.
+const CHANGES: u64 = 200;
+
+/// The modes of a mount that write in ways of their own.
+const MODES: [&str; 3] = ["noio_uring", "noio_uring,sync=ordered", "noio_uring,wsync"];
+
+/// Is a copy sound, with a clean log?
+fn sound(image: &Path) -> Result<(), String> {
+    let dev = FileDev::open(image, OpenMode::Read).map_err(|error| error.to_string())?;
+    let report = check(&dev, &CheckOptions::default(), &|_| {}).map_err(|e| format!("{e:?}"))?;
+    if !report.is_clean() {
+        return Err(format!("uxfs check: {:#?}", report.findings));
+    }
+    uxfs_oracle::both(image).map_err(|finding| finding.to_string())
+}
+
+/// Changes files of its own until it is stopped. Returns the files that must be there, with their
+/// contents.
+fn load(dir: &Path, seed: u64, stop: &AtomicBool, done: &AtomicU64) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut rng = Rng::new(seed);
+    let dir = dir.join(format!("t{seed}"));
+    std::fs::create_dir_all(&dir).unwrap();
+    let mut files: Vec<(PathBuf, Vec<u8>)> = Vec::new();
+    let mut next = 0;
+    while !stop.load(Ordering::Acquire) {
+        let pick = |rng: &mut Rng, files: &[_]| rng.index(files.len());
+        match rng.below(6) {
+            0 | 1 => {
+                next += 1;
+                let path = dir.join(format!("f{next}"));
+                let len = rng.index(30_000);
+                let data = rng.bytes(len);
+                File::create(&path).unwrap().write_all(&data).unwrap();
+                files.push((path, data));
+            }
+            2 if !files.is_empty() => {
+                let at = pick(&mut rng, &files);
+                let (path, data) = &mut files[at];
+                let more = rng.bytes(3000);
+                let offset = rng.index(data.len() + 1);
+                let file = File::options().write(true).open(&*path).unwrap();
+                file.write_all_at(&more, offset as u64).unwrap();
+                data.resize(data.len().max(offset + more.len()), 0);
+                data[offset..offset + more.len()].copy_from_slice(&more);
+            }
+            3 if !files.is_empty() => {
+                let at = pick(&mut rng, &files);
+                File::open(&files[at].0).unwrap().sync_all().unwrap();
+            }
+            4 if !files.is_empty() => {
+                next += 1;
+                let at = pick(&mut rng, &files);
+                let to = dir.join(format!("r{next}"));
+                std::fs::rename(&files[at].0, &to).unwrap();
+                files[at].0 = to;
+            }
+            5 if files.len() > 20 => {
+                let at = pick(&mut rng, &files);
+                std::fs::remove_file(files.swap_remove(at).0).unwrap();
+            }
+            _ => {}
+        }
+        done.fetch_add(1, Ordering::AcqRel);
+    }
+    files
+}
+
+fn errno(result: std::io::Result<()>) -> Option<i32> {
+    result.unwrap_err().raw_os_error()
+}
+
+/// Freezes a mount under load, and returns the copies made meanwhile.
+fn copies(ours: &Ours, image: &Path, to: &Path) -> Vec<PathBuf> {
+    let dir = ours.dir();
+    let still = dir.join("still");
+    std::fs::write(&still, b"still").unwrap();
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let mut all = Vec::new();
+    std::thread::scope(|scope| {
+        let (dir, stop, done) = (&dir, &stop, &done);
+        let workers: Vec<_> =
+            (0..THREADS).map(|seed| scope.spawn(move || load(dir, seed, stop, done))).collect();
+        for round in 0..ROUNDS {
+            let enough = done.load(Ordering::Acquire) + CHANGES;
+            while done.load(Ordering::Acquire) < enough {
+                std::thread::yield_now();
+            }
+            control::freeze(dir).unwrap();
+            assert_eq!(errno(control::freeze(dir)), Some(16));
+            assert!(control::remount(dir, "commit=7").is_err());
+            assert_eq!(std::fs::read(&still).unwrap(), b"still");
+            let copy = to.join(format!("copy{round}"));
+            std::fs::copy(image, &copy).unwrap();
+            // Time for what does not wait to show.
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            let again = to.join("again");
+            std::fs::copy(image, &again).unwrap();
+            control::thaw(dir).unwrap();
+            assert_eq!(errno(control::thaw(dir)), Some(22));
+            if fault::in_force().is_none() {
+                assert!(same(&copy, &again), "the image changed while it was frozen");
+            }
+            all.push(copy);
+        }
+        stop.store(true, Ordering::Release);
+        for worker in workers {
+            for (path, data) in worker.join().unwrap() {
+                assert!(std::fs::read(&path).unwrap() == data, "{}", path.display());
+            }
+        }
+    });
+    all
+}
+
+fn same(one: &Path, other: &Path) -> bool {
+    std::fs::read(one).unwrap() == std::fs::read(other).unwrap()
+}
+
+#[test]
+fn copies_of_a_frozen_mount_are_sound() {
+    for mode in MODES {
+        let image = Image::new(320 << 20, &[]);
+        let path = image.path();
+        let to = tempfile::tempdir().unwrap();
+        let ours = Ours::of(image, mode);
+        let all = copies(&ours, &path, to.path());
+        for copy in &all {
+            sound(copy).unwrap_or_else(|why| panic!("{mode}: {why}"));
+        }
+        for kernel in [Kernel::Stable, Kernel::Current] {
+            vm::list(kernel, &[&all[1]]).unwrap_or_else(|f| panic!("{mode}: {f}"));
+        }
+        ours.unmount().judge();
+    }
+}
+
+/// A recovery of the copy frees the files without a name, and the volume is sound.
+#[test]
+fn a_copy_with_an_open_file_without_a_name_recovers() {
+    let image = Image::new(320 << 20, &[]);
+    let (path, to) = (image.path(), tempfile::tempdir().unwrap());
+    let ours = Ours::of(image, "noio_uring");
+    let name = ours.dir().join("gone");
+    let file = File::create(&name).unwrap();
+    file.write_all_at(&[7; 50_000], 0).unwrap();
+    std::fs::remove_file(&name).unwrap();
+    control::freeze(&ours.dir()).unwrap();
+    let copy = to.path().join("copy");
+    std::fs::copy(&path, &copy).unwrap();
+    // Its last reference goes while the volume is frozen.
+    drop(file);
+    control::thaw(&ours.dir()).unwrap();
+    ours.unmount().judge();
+    for kernel in [Kernel::Stable, Kernel::Current] {
+        vm::list(kernel, &[&copy]).unwrap_or_else(|f| panic!("{f}"));
+    }
+    let dev = FileDev::open(&copy, OpenMode::Write).unwrap();
+    let fs = Fs::open(Arc::new(dev), Options::default().open_options()).unwrap();
+    assert_eq!(fs.recovery().map(|recovery| recovery.unlinked), Some(1));
+    fs.close().unwrap();
+    sound(&copy).unwrap();
+}
+
+/// The end of a mount thaws it, and what waited is done.
+#[test]
+fn a_frozen_mount_can_be_unmounted() {
+    let image = Image::new(320 << 20, &[]);
+    let ours = Ours::of(image, "noio_uring");
+    std::fs::write(ours.dir().join("file"), b"content").unwrap();
+    control::freeze(&ours.dir()).unwrap();
+    ours.unmount().judge();
+}
+
+#[test]
+fn a_freeze_that_does_not_wait_is_found() {
+    fault::plant(Some(Fault::FreezeWithoutWait));
+    let image = Image::new(320 << 20, &[]);
+    let (path, to) = (image.path(), tempfile::tempdir().unwrap());
+    let ours = Ours::of(image, MODES[0]);
+    let all = copies(&ours, &path, to.path());
+    fault::plant(None);
+    drop(ours);
+    assert!(all.iter().any(|copy| sound(copy).is_err()), "the planted fault is not seen");
+}
