@@ -52,6 +52,15 @@ impl Default for FreezeProtection {
     }
 }
 
+/// The two levels at which a volume freezes.
+#[derive(Default)]
+pub(crate) struct FreezeLevels {
+    /// Operations.
+    pub(crate) changes: FreezeProtection,
+    /// What writes for no operation.
+    pub(crate) background: FreezeProtection,
+}
+
 /// A thread is inside of a protection until this is dropped, on that thread.
 #[must_use = "the protection is left when this is dropped"]
 pub struct Inside<'a> {

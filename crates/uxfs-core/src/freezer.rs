@@ -12,18 +12,9 @@
 use uxfs_disk::fault::{Fault, planted};
 
 use crate::error::{Error, Result};
-use crate::freeze::{FreezeProtection, Inside};
+use crate::freeze::Inside;
 use crate::fs::Fs;
 use crate::log_worker::cover;
-
-/// The two levels at which a volume freezes.
-#[derive(Default)]
-pub(crate) struct FreezeLevels {
-    /// Operations.
-    pub(crate) changes: FreezeProtection,
-    /// What writes for no operation.
-    pub(crate) background: FreezeProtection,
-}
 
 impl Fs {
     /// Freezes the volume: writes everything in place, and holds back every change until [`Fs::thaw`].

@@ -18,7 +18,7 @@ use crate::devices::Devices;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::examine::Examined;
-use crate::freezer::FreezeLevels;
+use crate::freeze::FreezeLevels;
 use crate::iolock::IoLocks;
 use crate::journal::Journal;
 use crate::mount::{Mount, Parts};

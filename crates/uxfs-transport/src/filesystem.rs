@@ -8,11 +8,11 @@ use std::io;
 
 use crate::attr::{Handle, Node, SetTime};
 use crate::negotiation::Negotiation;
+use crate::park::Parked;
 use crate::reply::{
     Bytes, Reply, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek,
     ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,
 };
-use crate::park::Parked;
 use crate::{Errno, Request};
 
 /// The attributes that a request changes.

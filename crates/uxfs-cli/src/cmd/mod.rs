@@ -32,6 +32,8 @@ pub(crate) mod extsize;
 pub(crate) mod fallocate;
 pub(crate) mod find;
 pub(crate) mod fork;
+#[cfg(target_os = "linux")]
+pub(crate) mod freeze;
 pub(crate) mod fsck;
 pub(crate) mod import;
 pub(crate) mod info;
@@ -82,8 +84,6 @@ pub(crate) mod stats;
 pub(crate) mod status;
 #[cfg(target_os = "linux")]
 pub(crate) mod sync;
-#[cfg(target_os = "linux")]
-pub(crate) mod freeze;
 pub(crate) mod tee;
 pub(crate) mod touch;
 pub(crate) mod truncate;

@@ -24,6 +24,7 @@ mod edits;
 mod errors;
 mod fixture;
 mod forks;
+mod freeze;
 mod fsck;
 mod hosts;
 mod kills;

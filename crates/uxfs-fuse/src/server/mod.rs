@@ -33,9 +33,9 @@ use uxfs::posix::Creator;
 use uxfs::{Fs, SyncKind};
 use uxfs_transport::{
     Answer, Bytes, CopyRange, Errno, Fallocate, Filesystem, Handle, Ioctl, Listing, Negotiation,
-    Node, Offset, Opened, OpenedFlags, Parked, Read, Reply, ReplyAttr, ReplyCreate, ReplyEmpty, ReplyEntry,
-    ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr, Request,
-    SetAttr, Statfs, Statx, Write,
+    Node, Offset, Opened, OpenedFlags, Parked, Read, Reply, ReplyAttr, ReplyCreate, ReplyEmpty,
+    ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,
+    Request, SetAttr, Statfs, Statx, Write,
 };
 
 use crate::attr::{attr_of, ino_of, statx_of};

@@ -266,6 +266,7 @@ fn links_and_as_run_the_same_program() {
         "xfs_admin",
         "xfs_growfs",
         "xfs_copy",
+        "xfs_freeze",
         "xfs_metadump",
         "xfs_mdrestore",
     ] {
