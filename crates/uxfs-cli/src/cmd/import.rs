@@ -30,7 +30,8 @@ use crate::{number, time};
 /// consistent volume.
 ///
 /// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options make the
-/// same image, byte for byte. Modification times later than SOURCE_DATE_EPOCH are set to it; access,
+/// same image, byte for byte; an uncompressed qcow2 image holds the same disk, with its clusters in any
+/// order. Modification times later than SOURCE_DATE_EPOCH are set to it; access,
 /// change and birth times equal the modification time; entries without a time get SOURCE_DATE_EPOCH.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
