@@ -43,6 +43,10 @@ use crate::tree::BYTES_MAX;
 /// It waits until it is traced, and becomes the program.
 const WAIT: &str = r#"read -r _ && exec "$@" </dev/null"#;
 
+/// What `PTRACE_GETEVENTMSG` says of a stop at a call.
+const CALL_BEGINS: libc::c_long = 1;
+const CALL_ENDS: libc::c_long = 2;
+
 pub(crate) struct Tracer<'a> {
     volume: &'a Volume,
     pace: Pace,
@@ -182,7 +186,12 @@ impl<'a> Tracer<'a> {
     /// A thread has stopped where a call begins, or where it ends.
     fn stopped_at_call(&mut self, id: Pid, ears: &Ears) -> io::Result<()> {
         let thread = self.threads.entry(id).or_insert_with(|| Thread::new(id));
-        thread.in_call = !thread.in_call;
+        thread.in_call = match ptrace::getevent(id) {
+            Ok(CALL_BEGINS) => true,
+            Ok(CALL_ENDS) => false,
+            // Kernels before 5.3 do not tell.
+            _ => !thread.in_call,
+        };
         let Ok(call) = Call::of(id) else {
             // What was said may be anything.
             return self.forward(ears);
