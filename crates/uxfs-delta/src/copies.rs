@@ -1,5 +1,5 @@
-//! Copies of tables, behind a delta in its object: whoever reads the end of the object has the tables of deltas
-//! below it too.
+//! Copies of tables, behind a delta in its object. A reader that reads the end of the object has the tables of the
+//! deltas below it, too.
 //!
 //! 1. The delta's length does not count them, so a reader that does not know them does not see them.
 //! 2. No hash covers them. A copy is checked like the table that it is a copy of, by the hash of its trailer.
