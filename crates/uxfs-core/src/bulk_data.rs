@@ -7,14 +7,17 @@
 //! 3. A checkpoint is written only when all data that was passed on before its cut has been written
 //!    ([`BulkData::wait`]): the commit that shows a file comes after its data was passed on.
 //! 4. The first error stops everything. It stays until [`BulkData::take_failure`] takes it.
+//! 5. The device hears of batches in the order in which they are sent, whichever thread writes them first
+//!    ([`BlockDev::will_write_bulk`]): the same files give the same image, in qcow2 too.
 //!
 //! Called by the bulk writer, and where a checkpoint is cut ([`crate::journal`]).
 
 use core::ops::Range;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
-use uxfs_disk::AlignedBuf;
+use uxfs_disk::{AlignedBuf, BlockDev};
 use uxfs_sync::{Condvar, Mutex, MutexGuard};
 
 pub(crate) use self::batch::{BATCH, Batch, Origin};
@@ -51,8 +54,8 @@ struct State {
 }
 
 /// The data of one bulk writer.
-#[derive(Default)]
 pub(crate) struct BulkData {
+    device: Arc<dyn BlockDev>,
     state: Mutex<State>,
     /// There is a batch in the queue, or no more will come.
     queued: Condvar,
@@ -90,6 +93,16 @@ fn copy(error: &io::Error) -> io::Error {
 }
 
 impl BulkData {
+    pub(crate) fn new(device: Arc<dyn BlockDev>) -> Self {
+        Self {
+            device,
+            state: Mutex::default(),
+            queued: Condvar::default(),
+            room: Condvar::default(),
+            completed: Condvar::default(),
+        }
+    }
+
     /// Takes the batch that continues at `device` to add to it, with room for at least one block.
     /// The caller gives it back.
     pub(crate) fn take(&self, device: u64, block: usize, with_buf: bool) -> Batch {
@@ -135,9 +148,13 @@ impl BulkData {
     }
 
     /// Puts a batch into the queue, when the queue has room.
-    fn send(&self, mut state: MutexGuard<'_, State>, batch: Batch) {
+    fn send<'a>(&'a self, mut state: MutexGuard<'a, State>, batch: Batch) {
         state.sent = true;
-        state.in_flight.push(batch.range());
+        let range = batch.range();
+        state.in_flight.push(range.clone());
+        drop(state);
+        self.device.will_write_bulk(range.start, range.end - range.start);
+        state = self.state.lock();
         while state.is_full(batch.buf.is_some()) {
             self.room.wait(&mut state);
         }

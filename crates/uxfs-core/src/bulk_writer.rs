@@ -46,7 +46,7 @@ impl<'a> BulkWriter<'a> {
         let host = |source| Error::Io { what: "starting a writer", daddr: Daddr(0), source };
         let source_len = source.map(|file| file.metadata().map(|meta| meta.len())).transpose();
         let source_len = source_len.map_err(host)?;
-        let data = Arc::new(BulkData::default());
+        let data = Arc::new(BulkData::new(Arc::clone(fs.device())));
         fs.set_bulk_data(Arc::clone(&data))?;
         let mut writer = Self { fs, data, threads: Vec::new(), source_len };
         for _ in 0..THREADS {

@@ -187,7 +187,15 @@ impl Run {
 impl BlockDev for Recorder {
     uxfs_disk::forward!(self => self.disk; len, read_at, read_only, sector_size, has_fua);
     uxfs_disk::emulate!(write_bulk_at, zero, write_vectored_at);
-    uxfs_disk::without!(discard, allocate, check_present, warning, will_read, as_file);
+    uxfs_disk::without!(
+        discard,
+        allocate,
+        check_present,
+        warning,
+        will_read,
+        will_write_bulk,
+        as_file
+    );
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.begin(data.len())?;

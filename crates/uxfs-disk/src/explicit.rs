@@ -21,7 +21,7 @@
 //! impl BlockDev for Counted {
 //!     forward!(self => self.0; len, read_at, flush, read_only, sector_size);
 //!     emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-//!     without!(has_fua, discard, will_read, allocate, check_present, warning, as_file);
+//!     without!(has_fua, discard, will_read, will_write_bulk, allocate, check_present, warning, as_file);
 //!
 //!     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
 //!         self.1.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
@@ -95,6 +95,11 @@ macro_rules! forward {
     (@will_read $this:ident, $below:expr) => {
         fn will_read(&$this, offset: u64, len: u64) {
             $crate::BlockDev::will_read(&$below, offset, len);
+        }
+    };
+    (@will_write_bulk $this:ident, $below:expr) => {
+        fn will_write_bulk(&$this, offset: u64, len: u64) {
+            $crate::BlockDev::will_write_bulk(&$below, offset, len);
         }
     };
     (@zero $this:ident, $below:expr) => {
@@ -174,6 +179,9 @@ macro_rules! without {
     };
     (@will_read) => {
         fn will_read(&self, _offset: u64, _len: u64) {}
+    };
+    (@will_write_bulk) => {
+        fn will_write_bulk(&self, _offset: u64, _len: u64) {}
     };
     (@allocate) => {
         fn allocate(&self, _offset: u64, _len: u64) -> ::std::io::Result<()> { Ok(()) }

@@ -118,6 +118,8 @@ impl FileDev {
 }
 
 impl BlockDev for FileDev {
+    crate::without!(will_write_bulk);
+
     fn len(&self) -> u64 {
         self.len
     }

@@ -119,6 +119,12 @@ pub trait BlockDev: Send + Sync {
     /// ignore it.
     fn will_read(&self, offset: u64, len: u64);
 
+    /// Tells the device that [`BlockDev::write_bulk_at`] will write all of a range soon. A device that lays
+    /// out its blocks in the order in which they are written takes the order of these calls instead, so that
+    /// threads may write in any order and the layout is the same again. A hint: the device may ignore it,
+    /// and the write reports what fails.
+    fn will_write_bulk(&self, offset: u64, len: u64);
+
     /// Makes a range read as zeroes; avoids writing them if the device can.
     ///
     /// # Errors
@@ -155,6 +161,6 @@ pub trait BlockDev: Send + Sync {
 /// A shared device, so that a device that wraps another one can own or share it.
 impl<D: BlockDev + ?Sized> BlockDev for Arc<D> {
     forward!(self => **self; len, read_at, write_at, write_vectored_at, write_bulk_at, has_fua,
-        write_fua_at, flush, discard, will_read, zero, allocate, check_present, warning, read_only,
+        write_fua_at, flush, discard, will_read, will_write_bulk, zero, allocate, check_present, warning, read_only,
         sector_size, as_file);
 }

@@ -105,6 +105,7 @@ impl BlockDev for MemDev {
         warning,
         sector_size,
         will_read,
+        will_write_bulk,
         as_file
     );
 

@@ -106,6 +106,12 @@ impl BlockDev for Slice {
         }
     }
 
+    fn will_write_bulk(&self, offset: u64, len: u64) {
+        if let Ok(at) = self.device_offset(offset, len) {
+            self.dev.will_write_bulk(at, len);
+        }
+    }
+
     fn zero(&self, offset: u64, len: u64) -> io::Result<()> {
         self.dev.zero(self.device_offset(offset, len)?, len)
     }

@@ -1,7 +1,8 @@
 //! Imports a tree straight into an image of any format.
 //!
-//! 1. The volume grows as a sparse raw file in a work directory beside the image, and is converted there.
-//!    The image appears when it is complete; nothing else is left.
+//! 1. The volume grows in a work directory beside the image: as a qcow2 image if that is wanted without compression,
+//!    otherwise as a sparse raw file, which is converted there if another format is wanted.
+//! 2. The image appears when it is complete; nothing else is left.
 
 use std::path::PathBuf;
 
@@ -37,8 +38,10 @@ pub fn run(
     let target = options.image.clone();
     output::check_target(&target, options.force)?;
     let work = WorkDir::beside(&target).map_err(ImageError::host(&target))?;
-    let raw: PathBuf = work.path().join("disk");
-    options.image.clone_from(&raw);
+    // An import fills the format that the name ends in.
+    let fills_qcow2 = matches!(format, Format::Qcow2 { compress: false });
+    let disk: PathBuf = work.path().join(if fills_qcow2 { "disk.qcow2" } else { "disk" });
+    options.image.clone_from(&disk);
     let summary = import::run(&options, progress)?;
     let identity = match options.mkfs.uuid {
         Some(uuid) => Identity::Seed(uuid.0.to_vec()),
@@ -46,7 +49,7 @@ pub fn run(
     };
     let time = options.source_date_epoch.unwrap_or_else(|| Clock::Real.now().sec);
     let label = Label { uuid: identity.uuid("image")?, time };
-    let image = output::convert(&raw, &work, format, &label)?;
+    let image = if fills_qcow2 { disk } else { output::convert(&disk, &work, format, &label)? };
     work.release(&image, &target).map_err(ImageError::host(&target))?;
     Ok(summary)
 }

@@ -115,7 +115,7 @@ impl FlushDev {
 }
 
 impl BlockDev for FlushDev {
-    uxfs_disk::forward!(self => self.dev; len, read_at, write_at, has_fua, discard, will_read, zero, allocate,
+    uxfs_disk::forward!(self => self.dev; len, read_at, write_at, has_fua, discard, will_read, will_write_bulk, zero, allocate,
         check_present, warning, read_only, sector_size, as_file);
     uxfs_disk::emulate!(write_bulk_at, write_fua_at);
 

@@ -238,7 +238,16 @@ fn refused<T>() -> io::Result<T> {
 }
 
 impl BlockDev for RemoteDev {
-    uxfs_disk::without!(has_fua, discard, will_read, check_present, warning, sector_size, as_file);
+    uxfs_disk::without!(
+        has_fua,
+        discard,
+        will_read,
+        will_write_bulk,
+        check_present,
+        warning,
+        sector_size,
+        as_file
+    );
 
     fn len(&self) -> u64 {
         self.fetched.checkpoint.manifest().image_len

@@ -539,7 +539,7 @@ impl Inner {
 }
 
 impl BlockDev for Shipper {
-    uxfs_disk::forward!(self => *self.inner.dev; len, read_at, will_read, has_fua, allocate, check_present, warning,
+    uxfs_disk::forward!(self => *self.inner.dev; len, read_at, will_read, will_write_bulk, has_fua, allocate, check_present, warning,
         read_only, sector_size);
     // Copies that bypass this device would not be shipped.
     uxfs_disk::without!(as_file);

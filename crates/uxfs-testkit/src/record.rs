@@ -109,7 +109,15 @@ impl<D: BlockDev, M> RecordDev<D, M> {
 impl<D: BlockDev, M: Send> BlockDev for RecordDev<D, M> {
     uxfs_disk::forward!(self => self.below; len, read_at, read_only, sector_size);
     uxfs_disk::emulate!(write_bulk_at, zero);
-    uxfs_disk::without!(discard, allocate, check_present, warning, will_read, as_file);
+    uxfs_disk::without!(
+        discard,
+        allocate,
+        check_present,
+        warning,
+        will_read,
+        will_write_bulk,
+        as_file
+    );
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.write(offset, data, false)

@@ -30,8 +30,8 @@ use crate::{number, time};
 /// consistent volume.
 ///
 /// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options make the
-/// same image, byte for byte; an uncompressed qcow2 image holds the same disk, with its clusters in any
-/// order. Modification times later than SOURCE_DATE_EPOCH are set to it; access,
+/// same new image, byte for byte. (A qcow2 image that --force overwrites keeps its clusters where they
+/// are; the disk in it is the same.) Modification times later than SOURCE_DATE_EPOCH are set to it; access,
 /// change and birth times equal the modification time; entries without a time get SOURCE_DATE_EPOCH.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
@@ -158,7 +158,7 @@ impl Options {
         Ok(ImportSource::named(source.as_os_str(), platform, Path::to_owned))
     }
 
-    /// The format of an image that import cannot fill directly.
+    /// The format of an image that does not appear as its name says, or that is converted.
     fn converted(&self) -> Result<Option<Format>> {
         let failure = |error| super::disk::failure(None, error);
         // What exists is added to, or refused by what it holds.

@@ -67,6 +67,37 @@ fn the_same_input_gives_the_same_bytes() {
     }
 }
 
+/// Several threads write the data of an import, and each write to a qcow2 image may take new clusters.
+#[test]
+fn the_same_input_gives_the_same_qcow2_image() {
+    let fixture = Fixture::new();
+    fixture.sh("mkdir t; for n in $(seq 24); do mkdir t/$n; \
+         head -c ${n}00001 /dev/urandom >t/$n/small; head -c 5000001 /dev/urandom >t/$n/large; done; \
+         tar -C t --sort=name -cf t.tar .");
+    let import = |source: &str, image: &str, options: &str| {
+        fixture.sh(&format!(
+            "SOURCE_DATE_EPOCH=1580000000 {} import -q {source} {image} --uuid {UUID} --size 320M {options}",
+            exe()
+        ));
+    };
+    import("t.tar", "one.qcow2", "");
+    fixture.sh("qemu-img check -q one.qcow2; qemu-img convert -O raw one.qcow2 one.img");
+    import("t.tar", "two.img", "");
+    fixture.sh("cmp one.img two.img; rm one.img two.img");
+    for (source, image, options) in [
+        ("t.tar", "two.qcow2", ""),
+        ("- <t.tar", "two.qcow2", ""),
+        ("t.tar", "two.disk", "--output qcow2"),
+    ] {
+        for _ in 0..3 {
+            import(source, image, options);
+            fixture.sh(&format!(
+                "cmp one.qcow2 {image} || (echo {source} {options}; false); rm {image}"
+            ));
+        }
+    }
+}
+
 #[test]
 fn times_are_bounded_by_the_epoch() {
     let fixture = Fixture::new();

@@ -105,6 +105,7 @@ impl BlockDev for Mailbox {
         warning,
         as_file,
         will_read,
+        will_write_bulk,
         has_fua,
         read_only,
         sector_size,

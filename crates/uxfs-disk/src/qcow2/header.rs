@@ -15,6 +15,10 @@ const CLUSTER_BITS: core::ops::RangeInclusive<u32> = 9..=21;
 /// Bytes of the largest cluster.
 pub(super) const CLUSTER_MAX: u64 = 1 << 21;
 
+/// Type of the header extension with the names of features, and the bytes of a name in it.
+const FEATURE_NAMES: u32 = 0x6803_f857;
+const FEATURE_NAME: usize = 48;
+
 /// Unsupported incompatible features: bit, text for the error.
 const INCOMPATIBLE: [(u64, &str); 5] = [
     (1, "the image was not closed properly (dirty); run qemu-img check -r all on it"),
@@ -108,6 +112,31 @@ pub(super) fn has_backing(file: &File) -> io::Result<bool> {
     let mut offset = [0; 8];
     file.read_exact_at(&mut offset, 8)?;
     Ok(offset != [0; 8])
+}
+
+/// Sorts the names of features in the header of a new image, which `imago` writes in a random order.
+pub(super) fn sort_feature_names(file: &File) -> io::Result<()> {
+    let mut raw = [0; HEADER];
+    file.read_exact_at(&mut raw, 0)?;
+    let mut at = u64::from(be32(&raw, 100));
+    // The header and its extensions lie in the first cluster.
+    while at < CLUSTER_MAX {
+        let mut head = [0; 8];
+        file.read_exact_at(&mut head, at)?;
+        let [kind, len] =
+            [0, 4].map(|at| head[at..].first_chunk().map_or(0, |b| u32::from_be_bytes(*b)));
+        if kind == FEATURE_NAMES && u64::from(len) < CLUSTER_MAX {
+            let mut names = vec![0; len as usize];
+            file.read_exact_at(&mut names, at + 8)?;
+            names.as_chunks_mut::<FEATURE_NAME>().0.sort_unstable();
+            return file.write_all_at(&names, at + 8);
+        }
+        if kind == 0 {
+            break;
+        }
+        at += 8 + u64::from(len).next_multiple_of(8);
+    }
+    Ok(())
 }
 
 /// The reference counts of an image. A writer relies on them to find free clusters. Wrong counts

@@ -10,6 +10,8 @@
 //! 3. A chain of backing files may have at most [`DEPTH_MAX`] files, which also stops loops.
 //! 4. [`BlockDev::flush`] also writes the image's tables, in an order that keeps them consistent at
 //!    every moment.
+//! 5. The image gives out its clusters in the order of the writes, and of the calls of
+//!    [`BlockDev::will_write_bulk`]: data that several threads write has the same clusters again.
 
 mod header;
 
@@ -53,8 +55,9 @@ pub struct Qcow2Dev {
 /// The errors of writing the file.
 pub fn create_qcow2(file: File, path: &Path, len: u64) -> io::Result<()> {
     let options = StorageOpenOptions::new().filename(path).write(true);
-    let storage = imago::file::File::from_open_file(file, options)?;
-    Qcow2::<imago::file::File>::create_builder(storage).size(len).create()
+    let storage = imago::file::File::from_open_file(file.try_clone()?, options)?;
+    Qcow2::<imago::file::File>::create_builder(storage).size(len).create()?;
+    header::sort_feature_names(&file)
 }
 
 impl Qcow2Dev {
@@ -110,6 +113,17 @@ impl Qcow2Dev {
         Ok(())
     }
 
+    /// Gives a range that will be overwritten its clusters.
+    fn map_whole(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.check(offset, usize::try_from(len).unwrap_or(usize::MAX))?;
+        self.check_file()?;
+        let mut at = offset;
+        while at < offset + len {
+            at += self.image.ensure_data_mapping(at, offset + len - at, true)?.2;
+        }
+        Ok(())
+    }
+
     fn check(&self, offset: u64, len: usize) -> io::Result<()> {
         match offset.checked_add(len as u64) {
             Some(end) if end <= self.len => Ok(()),
@@ -137,6 +151,11 @@ impl BlockDev for Qcow2Dev {
         self.check(offset, data.len())?;
         self.check_file()?;
         self.image.write(data, offset)
+    }
+
+    fn will_write_bulk(&self, offset: u64, len: u64) {
+        // The write reports what fails.
+        let _ = self.map_whole(offset, len);
     }
 
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

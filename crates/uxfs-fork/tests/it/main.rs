@@ -315,7 +315,7 @@ struct Cut {
 }
 
 impl BlockDev for Cut {
-    uxfs_disk::forward!(self => self.dev; len, read_at, flush, discard, will_read, allocate, check_present,
+    uxfs_disk::forward!(self => self.dev; len, read_at, flush, discard, will_read, will_write_bulk, allocate, check_present,
         warning, read_only, sector_size, as_file, has_fua);
     uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
 

@@ -57,7 +57,16 @@ impl Recorder {
 }
 
 impl BlockDev for Recorder {
-    uxfs::disk::without!(has_fua, discard, allocate, check_present, warning, will_read, as_file);
+    uxfs::disk::without!(
+        has_fua,
+        discard,
+        allocate,
+        check_present,
+        warning,
+        will_read,
+        will_write_bulk,
+        as_file
+    );
 
     fn len(&self) -> u64 {
         self.below.len()

@@ -78,6 +78,7 @@ impl BlockDev for SimDev {
         warning,
         sector_size,
         will_read,
+        will_write_bulk,
         as_file
     );
 

@@ -271,6 +271,7 @@ impl BlockDev for StoreDev {
         warning,
         sector_size,
         will_read,
+        will_write_bulk,
         as_file
     );
 
