@@ -139,6 +139,7 @@ impl Control {
             lines.add("record", file.display());
         }
         lines.add("uptime_seconds", self.begun.elapsed().as_secs());
+        lines.add("frozen", if fs.is_frozen() { "yes" } else { "no" });
         lines.add("mode", if options.read_only { "ro" } else { "rw" });
         match options.mode {
             SyncMode::Durable => lines.add("sync", "durable"),

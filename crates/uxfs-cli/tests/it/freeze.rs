@@ -3,11 +3,20 @@
 use crate::fixture::Fixture;
 use crate::mounts::with_dir;
 
+/// Is the mount frozen, by its status?
+fn status(fixture: &Fixture) -> String {
+    let json = fixture.uxfs(&["status", "--json", "mnt"]).good();
+    let status: serde_json::Value = serde_json::from_str(&json).unwrap();
+    status["frozen"].as_str().unwrap().to_owned()
+}
+
 fn freezes(fixture: &Fixture, freeze: &[&str], thaw: &[&str]) {
     fixture.uxfs(&["mount", "-o", "noio_uring", "a.img", "mnt"]).good();
     fixture.sh("echo before >mnt/file");
     assert!(fixture.uxfs(thaw).bad(1).contains("not frozen"));
+    assert_eq!(status(fixture), "no");
     fixture.uxfs(freeze).good();
+    assert_eq!(status(fixture), "yes");
     assert!(fixture.uxfs(freeze).bad(1).contains("frozen already"));
     // More writers wait than the server has threads, and reads and the thaw are answered.
     fixture.sh("for n in $(seq 40); do (echo $n >mnt/n$n) 2>/dev/null >/dev/null & done; \
@@ -16,7 +25,10 @@ fn freezes(fixture: &Fixture, freeze: &[&str], thaw: &[&str]) {
     assert_eq!(fixture.uxfs(&["cat", "copy.img:/file"]).good(), "before\n");
     assert!(!fixture.uxfs(&["ls", "copy.img:/"]).good().contains("n1"));
     fixture.uxfs(thaw).good();
-    fixture.sh("for n in $(seq 40); do while [ ! -s mnt/n$n ]; do sleep 0.01; done; done");
+    assert_eq!(status(fixture), "no");
+    // A writer that the thaw forgets fails the test instead of stopping it.
+    fixture.sh("timeout 600 sh -c \
+         'for n in $(seq 40); do while [ ! -s mnt/n$n ]; do sleep 0.01; done; done'");
     fixture.unmount("mnt");
     fixture.check("a.img");
 }
