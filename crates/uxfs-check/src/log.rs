@@ -92,6 +92,7 @@ impl State {
         }
         match replay {
             Replay::None => check(dev, geo, sb),
+            Replay::InUse { head } => Self { head: Some(*head), findings: Vec::new() },
             Replay::Failed(problem) => {
                 let mut state = check(dev, geo, sb);
                 let message = format!(

@@ -33,6 +33,12 @@ pub enum Replay {
         /// Why pending intents in the log were not finished; `None` if they were.
         unfinished: Option<String>,
     },
+    /// The device shows a volume in use, as of a moment at which all metadata was in place. The log is
+    /// written to meanwhile, and is not read.
+    InUse {
+        /// LSN at which the next log record would have been written at that moment.
+        head: Lsn,
+    },
     /// The log is dirty and cannot be replayed, for this reason. The device shows the volume
     /// without it.
     Failed(String),

@@ -204,6 +204,8 @@ enum Verb {
     Freeze(cmd::freeze::Options),
     #[cfg(target_os = "linux")]
     Thaw(cmd::freeze::ThawOptions),
+    #[cfg(target_os = "linux")]
+    Scrub(cmd::scrub::Options),
     #[cfg(feature = "bench")]
     Bench(Logged<cmd::bench::Options>),
     Mount(OnVolumeOwnO<cmd::mount::Options>),
@@ -452,6 +454,8 @@ impl Cli {
             Verb::Freeze(o) => with("freeze", false, &|s, _| cmd::freeze::run(o, s)),
             #[cfg(target_os = "linux")]
             Verb::Thaw(o) => with("thaw", false, &|s, _| cmd::freeze::run_thaw(o, s)),
+            #[cfg(target_os = "linux")]
+            Verb::Scrub(o) => with("scrub", o.json, &|s, _| cmd::scrub::run(o, s)),
             #[cfg(feature = "bench")]
             Verb::Bench(o) => {
                 with("bench", o.own.json, &|s, i| cmd::bench::run(&o.own, s, i.journal()))

@@ -31,6 +31,15 @@ pub(crate) fn cancel(code: i32, words: String) -> io::Result<()> {
     })
 }
 
+/// Makes SIGINT and SIGTERM call `end` and end the process.
+#[cfg(target_os = "linux")]
+pub(crate) fn ending(end: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    on_signal(move |signal| {
+        end();
+        std::process::exit(128 + signal)
+    })
+}
+
 #[cfg(unix)]
 fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
     use signal_hook::iterator::Signals;

@@ -10,11 +10,15 @@
 //! 5. Reads do not set access times meanwhile.
 
 use uxfs_disk::fault::{Fault, planted};
+use uxfs_format::Lsn;
+
+use uxfs_journal::recovery::Log;
 
 use crate::error::{Error, Result};
 use crate::freeze::Inside;
 use crate::fs::Fs;
 use crate::log_worker::cover;
+use crate::point_in_time::PointInTime;
 
 impl Fs {
     /// Freezes the volume: writes everything in place, and holds back every change until [`Fs::thaw`].
@@ -62,6 +66,29 @@ impl Fs {
             true => Ok(()),
             false => Err(Error::Invalid("the volume is not frozen")),
         }
+    }
+
+    /// The metadata of now, to be read while the volume goes on changing. It is frozen for a moment. Old
+    /// content takes at most `kept_limit` bytes of memory.
+    ///
+    /// # Errors
+    /// [`Error::Busy`] if there is one already, or the volume is frozen; as [`Fs::freeze`].
+    pub fn point_in_time(&self, kept_limit: u64) -> Result<PointInTime> {
+        self.freeze()?;
+        let begun = self.log_head().and_then(|head| {
+            PointInTime::begin(&self.keeper, kept_limit, head).ok_or(Error::Busy)
+        });
+        self.open_levels();
+        begun
+    }
+
+    /// Where the next record of a log that is not written to meanwhile begins.
+    fn log_head(&self) -> Result<Option<Lsn>> {
+        let sb = self.superblock();
+        if sb.is_v4() || self.geo.log_start.0 == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Log::new(&sb)?.find(&*self.bare_dev)?.head))
     }
 
     fn open_levels(&self) -> bool {

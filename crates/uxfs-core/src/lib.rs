@@ -56,6 +56,7 @@ mod open;
 mod open_refs;
 pub mod ops;
 mod options;
+mod point_in_time;
 mod quota;
 mod recovery;
 mod reserve_floor;
@@ -94,6 +95,7 @@ pub use ops::{
     Xflags, whole_groups,
 };
 pub use options::{OpenOptions, SyncMode};
+pub use point_in_time::PointInTime;
 pub use recovery::{Recovery, Replayed, replay_in_memory};
 pub use sb::read as read_superblock;
 pub use stats::{Histogram, Stats};

@@ -33,6 +33,7 @@ use crate::full::Full;
 use crate::inode::{InodeCell, InodeState, Inodes};
 use crate::instrumented::{DevRole, InstrumentedDev};
 use crate::options::OpenOptions;
+use crate::point_in_time::Keeper;
 use crate::reserve_floor::ReserveFloor;
 use crate::rolled_inodes::RolledInodes;
 use crate::stats::{Counts, Stats};
@@ -57,6 +58,8 @@ pub struct Mount {
     pub(crate) dev: Arc<dyn BlockDev>,
     /// The same device, for metadata written in place.
     pub(crate) meta_dev: Arc<dyn BlockDev>,
+    /// Keeps what is overwritten through `meta_dev` while a scrub reads.
+    pub(crate) keeper: Arc<Keeper>,
     /// The same device, for the log.
     pub(crate) log_dev: Arc<dyn BlockDev>,
     /// The same device, without counting.
@@ -142,7 +145,8 @@ impl Mount {
         let counts = Arc::new(Counts::default());
         let stop = Arc::new(Stop::default());
         let instrumented = |role| InstrumentedDev::over(&dev, &counts, &stop, role, barrier);
-        let meta_dev = instrumented(DevRole::Metadata);
+        let keeper = Keeper::new(&dev);
+        let meta_dev = keeper.over(instrumented(DevRole::Metadata));
         Self {
             bufs: Cache::new(Arc::clone(&meta_dev), Arc::clone(&geo), cache_bytes),
             inodes: Inodes::new(cache_bytes / 4096),
@@ -178,6 +182,7 @@ impl Mount {
             stop: Arc::clone(&stop),
             geo,
             meta_dev,
+            keeper,
             bare_dev: dev,
             counts,
             realtime,

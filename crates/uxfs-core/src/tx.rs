@@ -388,6 +388,7 @@ impl<'fs> Tx<'fs> {
     /// Drops the buffer of `len` bytes at `daddr`, whose blocks are freed, and cancels its items in
     /// the log, also if it is not in memory.
     pub(crate) fn forget(&mut self, daddr: uxfs_format::Daddr, len: usize) {
+        self.fs.keeper.freed(daddr, len);
         match self.fs.bufs.cached_at(daddr) {
             Some(buf) => self.invalidate(&buf),
             None if self.fs.journal.is_some() => self.forgotten.push((daddr, len)),
@@ -539,6 +540,9 @@ impl<'fs> Tx<'fs> {
 
     /// Marks a buffer whose block is freed. It is not written again.
     pub fn invalidate(&mut self, buf: &BufRef) {
+        for piece in buf.pieces() {
+            self.fs.keeper.freed(piece.daddr, piece.len as usize);
+        }
         let slot = self.take(buf, false);
         self.bufs[slot].stale = true;
     }

@@ -77,6 +77,10 @@ pub enum Fault {
     AtomicInPlace,
     /// A freeze waits for nothing, and writes nothing.
     FreezeWithoutWait,
+    /// A scrub reads the device without the old content that was kept.
+    ReadWithoutKept,
+    /// The content of freed metadata blocks is not kept for a scrub.
+    FreedNotKept,
     /// A repair does not count one of the inodes that own blocks.
     OwnerForgotten,
     /// A repair drops a sound file.

@@ -11,7 +11,7 @@
 //!
 //! 1. A value consists of lines of a name, a space and the rest. A name occurs once.
 //! 2. Reading a value changes nothing and waits for nothing, except for [`remount`], [`DURABLE`], [`freeze`],
-//!    [`thaw`] and [`crate::defrag`].
+//!    [`thaw`], [`crate::defrag`] and [`crate::scrub`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -263,12 +263,23 @@ pub fn ask(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
 
 /// As [`ask`], of a file itself.
 pub(crate) fn read_value(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
+    let bytes = read_bytes(path, name)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let pairs = text.lines().filter_map(|line| line.split_once(' '));
+    Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+}
+
+/// A value of a mount that does not consist of lines; `path` as for [`ask`].
+pub(crate) fn ask_bytes(path: &Path, name: &[u8]) -> io::Result<Vec<u8>> {
+    read_bytes(&root_of(path)?, name)
+}
+
+fn read_bytes(path: &Path, name: &[u8]) -> io::Result<Vec<u8>> {
     let mut room = vec![0; VALUE_MAX];
     let name = String::from_utf8_lossy(name);
     let len = rustix::fs::getxattr(path, &*name, &mut room)?;
-    let text = String::from_utf8_lossy(&room[..len.min(room.len())]).into_owned();
-    let pairs = text.lines().filter_map(|line| line.split_once(' '));
-    Ok(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    room.truncate(len);
+    Ok(room)
 }
 
 /// The answer to a remount.

@@ -29,6 +29,7 @@ pub mod mounts;
 mod options;
 pub mod record;
 mod remount;
+pub mod scrub;
 mod server;
 mod serving;
 mod session;

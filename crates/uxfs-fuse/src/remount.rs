@@ -44,6 +44,7 @@ impl Volume {
         if let Some(fs) = &*self.fs.read() {
             fs.sync().map_err(|error| format!("not everything could be written: {error}"))?;
         }
+        self.end_scrub("the mount's options were changed", false);
         // Their jobs use the volume, so they end before requests are held back.
         self.discard(false).map_err(|error| error.to_string())?;
         self.end_write_back();

@@ -32,6 +32,7 @@ use crate::durability::Durability;
 use crate::freeze::Freeze;
 use crate::options::Options;
 use crate::record::Recorder;
+use crate::scrub::Scrubs;
 use crate::settings;
 use crate::syslog::Severity;
 use crate::worker::Worker;
@@ -97,6 +98,8 @@ pub(crate) struct Volume {
     awake: OnceLock<Awake>,
     /// What a freeze holds back.
     pub(crate) freeze: Freeze,
+    /// Checks while the mount is used.
+    pub(crate) scrubs: Scrubs,
     ending: Mutex<bool>,
     ends: Condvar,
     current_options: Arc<CurrentOptions>,
@@ -141,6 +144,7 @@ impl Volume {
             writeback_queued: AtomicBool::new(false),
             awake: OnceLock::new(),
             freeze: Freeze::default(),
+            scrubs: Scrubs::default(),
             ending: Mutex::default(),
             ends: Condvar::new(),
             current_options: Arc::new(CurrentOptions::new(options)),
@@ -515,6 +519,7 @@ impl Volume {
     pub(crate) fn close(&self) -> Result<(), String> {
         // What waits for the thaw uses the volume.
         let _ = self.thaw();
+        self.end_scrub("the mount ended", true);
         self.end_write_back();
         *self.ending.lock() = true;
         self.end_discarding();

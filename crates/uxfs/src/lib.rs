@@ -72,7 +72,7 @@
 //! | `oci` | no | import of OCI images and of composefs' manifests |
 //! | `qcow2` | no | volumes in qcow2 images |
 //! | `vm-images` | no | volumes in VHDX and VMDK images, for reading |
-//! | `check` | no | [`check`], the checker |
+//! | `check` | no | [`check`], the checker; [`scrub`], the checker of volumes in use |
 //! | `full` | no | all of these |
 //!
 //! An archive or image that needs a feature which is off is refused with the feature's name. Without
@@ -165,6 +165,8 @@ pub mod new_file;
 pub mod posix;
 #[cfg(feature = "archive")]
 pub mod resize;
+#[cfg(feature = "check")]
+pub mod scrub;
 pub mod space;
 pub mod volume;
 

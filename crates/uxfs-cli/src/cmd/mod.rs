@@ -70,6 +70,8 @@ pub(crate) mod restore;
 pub(crate) mod rm;
 pub(crate) mod rmdir;
 #[cfg(target_os = "linux")]
+pub(crate) mod scrub;
+#[cfg(target_os = "linux")]
 pub(crate) mod serve;
 #[cfg(feature = "remote")]
 pub(crate) mod ship;

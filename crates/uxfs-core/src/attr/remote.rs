@@ -134,8 +134,9 @@ pub(super) fn drop_buffers(
     for daddr in addresses(fs, tx.inode(slot), at, count)? {
         let Some(buf) = fs.bufs.cached_at(daddr) else {
             // Remote values are not logged.
-            if kind != Some(BufKind::AttrRemote) {
-                tx.forget(daddr, fs.geo.block_size as usize);
+            match kind {
+                Some(BufKind::AttrRemote) => fs.keeper.freed(daddr, fs.geo.block_size as usize),
+                _ => tx.forget(daddr, fs.geo.block_size as usize),
             }
             continue;
         };

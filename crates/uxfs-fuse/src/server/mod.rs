@@ -46,6 +46,7 @@ use crate::durability::{Caller, Scope, Waiter};
 use crate::freeze::Waiting;
 use crate::handles::Handles;
 use crate::options::Options;
+use crate::scrub;
 use crate::settings::{self, TTL};
 use crate::volume::Volume;
 use crate::watcher::{Change, Watcher};
@@ -195,6 +196,30 @@ impl Server {
         if !(freezes && (done.is_ok() || done == Err(Errno::BUSY))) {
             self.waiting.run(self);
         }
+    }
+
+    /// Only root and the owner of the mount: a report names files of every user.
+    fn may_scrub(req: &Request) -> Result<()> {
+        let owner = rustix::process::geteuid().as_raw();
+        match req.is_of_guest() || req.uid() != 0 && req.uid() != owner {
+            true => Err(Errno::PERM),
+            false => Ok(()),
+        }
+    }
+
+    /// Begins a scrub, or ends it.
+    fn scrub(&self, req: &Request, begins: Option<&[u8]>, reply: ReplyXattr) {
+        if let Err(error) = Self::may_scrub(req) {
+            return reply.error(error);
+        }
+        let done = match begins {
+            Some(words) => self.volume.begin_scrub(words),
+            None => {
+                self.volume.end_scrub("it was interrupted", false);
+                Ok(Vec::new())
+            }
+        };
+        reply.send(done.as_deref().map_err(|error| *error));
     }
 
     /// Moves a part of a file, in a thread of its own.
@@ -679,6 +704,15 @@ impl Filesystem for Server {
         }
         if name == control::FREEZE || name == control::THAW {
             return self.freeze_or_thaw(req, name == control::FREEZE, reply);
+        }
+        if let Some(words) = name.strip_prefix(scrub::BEGIN) {
+            return self.scrub(req, Some(words), reply);
+        }
+        if name == scrub::END {
+            return self.scrub(req, None, reply);
+        }
+        if let Some(value) = self.volume.scrub_value(name) {
+            return reply.send(Self::may_scrub(req).map(|()| &*value));
         }
         if let Some(words) = name.strip_prefix(defrag::PART) {
             return self.defrag(req, node, words, reply);
