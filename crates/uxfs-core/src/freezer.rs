@@ -75,9 +75,9 @@ impl Fs {
     /// [`Error::Busy`] if there is one already, or the volume is frozen; as [`Fs::freeze`].
     pub fn point_in_time(&self, kept_limit: u64) -> Result<PointInTime> {
         self.freeze()?;
-        let begun = self.log_head().and_then(|head| {
-            PointInTime::begin(&self.keeper, kept_limit, head).ok_or(Error::Busy)
-        });
+        let begun = self
+            .log_head()
+            .and_then(|head| PointInTime::begin(&self.keeper, kept_limit, head).ok_or(Error::Busy));
         self.open_levels();
         begun
     }

@@ -42,6 +42,7 @@ mod quota;
 mod readme;
 mod refusals;
 mod remounts;
+mod scrub;
 mod serves;
 mod short_options;
 mod slashes;

@@ -24,3 +24,4 @@ mod programs;
 mod random;
 mod rig;
 mod rings;
+mod scrub;

@@ -29,6 +29,7 @@ mod names;
 mod quota;
 mod recovery;
 mod resize;
+mod scrub;
 mod sharing;
 mod space;
 mod stress;
