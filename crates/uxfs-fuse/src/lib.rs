@@ -30,6 +30,7 @@ mod options;
 pub mod record;
 mod remount;
 pub mod scrub;
+mod scrubs;
 mod server;
 mod serving;
 mod session;

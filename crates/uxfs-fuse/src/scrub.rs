@@ -12,17 +12,15 @@
 //! Called by [`crate::server`], and by the command.
 
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 
-use parking_lot::Mutex;
-use uxfs::check::{Phase, Progress, Report, Verdict};
-use uxfs::scrub::{Scrub, ScrubError, ScrubOptions};
+use uxfs::check::Phase;
+use uxfs::scrub::{Scrub, ScrubOptions};
 use uxfs_transport::Errno;
 
 use crate::control::{self, Lines};
+use crate::scrubs::{self, Outcome, State};
 use crate::volume::Volume;
 
 /// The prefix of the name whose value begins a scrub: what follows is the limit of memory for old content
@@ -39,52 +37,6 @@ pub(crate) const JSON: &[u8] = b"uxfs.scrub.json=";
 
 /// Most bytes of a part of a report.
 const PART: usize = 48 << 10;
-
-/// Exit code of an operational error.
-const OPERATIONAL: u8 = 8;
-
-/// The scrubs of a mount.
-#[derive(Default)]
-pub(crate) struct Scrubs {
-    /// Held while one begins or is ended.
-    turn: Mutex<Turn>,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Default)]
-struct Turn {
-    closed: bool,
-    thread: Option<JoinHandle<()>>,
-}
-
-#[derive(Default)]
-struct State {
-    /// Number of scrubs that began.
-    number: u64,
-    running: Option<Arc<Scrub>>,
-    progress: Option<Progress>,
-    /// Of the last one.
-    result: Option<Outcome>,
-}
-
-/// The result of a scrub.
-enum Outcome {
-    Checked { code: u8, text: String, json: String },
-    Ended(String),
-}
-
-impl Outcome {
-    fn of(result: Result<Report, ScrubError>) -> Self {
-        let report = match result {
-            Ok(report) => report,
-            Err(error) => return Self::Ended(error.to_string()),
-        };
-        let found = u8::from(report.verdict() == Verdict::Damaged);
-        let code = found | if report.incomplete { OPERATIONAL } else { 0 };
-        let json = serde_json::Value::Object(report.to_json()).to_string();
-        Self::Checked { code, text: report.to_string(), json }
-    }
-}
 
 fn phase_name(phase: Phase) -> &'static str {
     match phase {
@@ -125,7 +77,7 @@ impl Volume {
         };
         let state = Arc::clone(&self.scrubs.state);
         let work = std::thread::Builder::new().name("uxfs-scrub".into());
-        match work.spawn(move || run(scrub, &state)) {
+        match work.spawn(move || scrubs::run(scrub, &state)) {
             Ok(thread) => turn.thread = Some(thread),
             Err(_) => {
                 self.scrubs.state.lock().running = None;
@@ -154,7 +106,7 @@ impl Volume {
     pub(crate) fn scrub_value(&self, name: &[u8]) -> Option<Vec<u8>> {
         let state = self.scrubs.state.lock();
         if name == STATUS {
-            return Some(state.status());
+            return Some(state.status_value());
         }
         let (is_json, from) = match (name.strip_prefix(JSON), name.strip_prefix(TEXT)) {
             (Some(from), _) => (true, from),
@@ -171,24 +123,8 @@ impl Volume {
     }
 }
 
-fn run(scrub: Arc<Scrub>, state: &Mutex<State>) {
-    let progress = |now| state.lock().progress = Some(now);
-    let done = catch_unwind(AssertUnwindSafe(|| scrub.run(&progress)));
-    let outcome = match done {
-        Ok(done) => Outcome::of(done),
-        Err(_) => Outcome::Ended("the check panicked".into()),
-    };
-    let running = {
-        let mut state = state.lock();
-        state.result = Some(outcome);
-        state.running.take()
-    };
-    // The old content is dropped here.
-    drop((running, scrub));
-}
-
 impl State {
-    fn status(&self) -> Vec<u8> {
+    fn status_value(&self) -> Vec<u8> {
         let mut lines = Lines::default();
         lines.add("number", self.number);
         if let Some(scrub) = &self.running {

@@ -32,7 +32,7 @@ use crate::durability::Durability;
 use crate::freeze::Freeze;
 use crate::options::Options;
 use crate::record::Recorder;
-use crate::scrub::Scrubs;
+use crate::scrubs::Scrubs;
 use crate::settings;
 use crate::syslog::Severity;
 use crate::worker::Worker;
