@@ -6,8 +6,8 @@ use crate::mounts::with_dir;
 /// Is the mount frozen, by its status?
 fn status(fixture: &Fixture) -> String {
     let json = fixture.uxfs(&["status", "--json", "mnt"]).good();
-    let status: serde_json::Value = serde_json::from_str(&json).unwrap();
-    status["frozen"].as_str().unwrap().to_owned()
+    let status: serde_json::Value = serde_json::from_str(&json).expect("a document");
+    status["frozen"].as_str().expect("yes or no").to_owned()
 }
 
 fn freezes(fixture: &Fixture, freeze: &[&str], thaw: &[&str]) {
