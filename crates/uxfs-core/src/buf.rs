@@ -21,10 +21,11 @@ use smallvec::SmallVec;
 use uxfs_disk::BlockDev;
 use uxfs_format::bytes::{Field, Number};
 use uxfs_format::verify::{self, BufKind, Owner};
-use uxfs_format::{Check, Corrupt, Daddr, Geometry, Place, v4};
+use uxfs_format::{Check, Corrupt, Daddr, Place, v4};
 use uxfs_sync::{Mutex, Rank, RwLock, RwLockReadGuard};
 
 use crate::error::{Error, Result};
+use crate::growing::GrowingGeometry;
 
 /// A shared reference to a buffer.
 pub type BufRef = Arc<Buf>;
@@ -146,7 +147,7 @@ const SHARDS: usize = 16;
 /// All buffers of a volume.
 pub struct Cache {
     dev: Arc<dyn BlockDev>,
-    geo: Arc<Geometry>,
+    geo: Arc<GrowingGeometry>,
     shards: [Mutex<FxHashMap<u64, BufRef>>; SHARDS],
     dirty: Mutex<BTreeMap<u64, BufRef>>,
     bytes: AtomicUsize,
@@ -159,7 +160,7 @@ pub struct Cache {
 
 impl Cache {
     /// Creates an empty cache over `dev` for about `limit` bytes of clean buffers.
-    pub fn new(dev: Arc<dyn BlockDev>, geo: Arc<Geometry>, limit: usize) -> Self {
+    pub fn new(dev: Arc<dyn BlockDev>, geo: Arc<GrowingGeometry>, limit: usize) -> Self {
         Self {
             dev,
             geo,

@@ -24,6 +24,7 @@ use uxfs_sync::{Mutex, MutexGuard};
 
 use crate::buf::{BufRef, Cache};
 use crate::error::{Error, Result};
+use crate::growing::GrowingGeometry;
 
 /// A shared reference to a dquot.
 pub(crate) type DquotRef = Arc<Dquot>;
@@ -249,12 +250,12 @@ pub(crate) struct Quota {
     /// The records of id 0.
     defaults: [Mutex<disk::Dquot>; 3],
     dquots: Mutex<FxHashMap<(QuotaType, u32), DquotRef>>,
-    geo: Arc<Geometry>,
+    geo: Arc<GrowingGeometry>,
 }
 
 impl Quota {
     /// Nothing is accounted yet.
-    pub(crate) fn new(geo: &Arc<Geometry>) -> Self {
+    pub(crate) fn new(geo: &Arc<GrowingGeometry>) -> Self {
         Self {
             accounted: [const { None }; 3],
             defaults: QuotaType::ALL.map(|kind| Mutex::new(disk::Dquot::new(kind, 0))),

@@ -14,6 +14,7 @@ use uxfs_format::{Check, Geometry, Place};
 
 use crate::devices::Devices;
 use crate::error::{Error, Result};
+use crate::growing::GrowingGeometry;
 use crate::options::OpenOptions;
 use crate::{features, sb};
 
@@ -22,7 +23,7 @@ pub(crate) struct Examined {
     pub(crate) devices: Devices,
     /// The primary superblock's sector, verified.
     pub(crate) sector: Vec<u8>,
-    pub(crate) geo: Arc<Geometry>,
+    pub(crate) geo: Arc<GrowingGeometry>,
     pub(crate) options: OpenOptions,
     /// The host has no room for the whole log.
     pub(crate) log_without_room: bool,
@@ -41,7 +42,7 @@ impl Examined {
         let read_only = options.read_only || dev.read_only();
         let options = OpenOptions { read_only, ..options };
         features::check(sb, &options)?;
-        let geo = Arc::new(Geometry::new(sb));
+        let geo = Arc::new(GrowingGeometry::new(Geometry::new(sb)));
         if dev.len() >> geo.block_log < geo.dblocks {
             let (blocks, size) = (geo.dblocks, geo.block_size);
             let (needed, there) = (blocks.saturating_mul(size.into()), dev.len());

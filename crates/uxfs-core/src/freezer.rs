@@ -42,7 +42,8 @@ impl Fs {
         settled
     }
 
-    fn settle(&self) -> Result<()> {
+    /// Writes everything in place and keeps the background work out. The operations are kept out.
+    pub(crate) fn settle(&self) -> Result<()> {
         let background = &self.freeze_levels.background;
         if self.options.read_only {
             return Ok(());

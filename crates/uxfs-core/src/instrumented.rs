@@ -81,8 +81,8 @@ impl InstrumentedDev {
 }
 
 impl BlockDev for InstrumentedDev {
-    uxfs_disk::forward!(self => *self.dev; len, has_fua, discard, will_read, will_write_bulk, allocate, check_present, warning, read_only,
-        sector_size, as_file);
+    uxfs_disk::forward!(self => *self.dev; len, lengthen, has_fua, discard, will_read, will_write_bulk, allocate,
+        check_present, warning, read_only, sector_size, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.heed("reading", self.dev.read_at(offset, buf))

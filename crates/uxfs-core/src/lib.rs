@@ -43,6 +43,8 @@ mod freeze;
 mod freezer;
 pub mod fs;
 mod full;
+mod growing;
+mod growth;
 mod hints;
 mod ialloc;
 pub mod inode;
@@ -87,6 +89,8 @@ pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
 pub use freeze::{FreezeProtection, Inside};
 pub use fs::Fs;
+pub use growing::GrowingGeometry;
+pub use growth::WriteGroups;
 pub use log_worker::LogWorker;
 pub use mount::Mount;
 pub use ops::{

@@ -30,6 +30,7 @@ use crate::dquot::Quota;
 use crate::error::{Error, Result};
 use crate::freed_inodes::FreedInodes;
 use crate::full::Full;
+use crate::growing::{GrowTable, GrowingGeometry};
 use crate::inode::{InodeCell, InodeState, Inodes};
 use crate::instrumented::{DevRole, InstrumentedDev};
 use crate::options::OpenOptions;
@@ -53,7 +54,7 @@ pub struct Counters {
 /// A volume's geometry, devices, caches and counters.
 pub struct Mount {
     /// The geometry.
-    pub geo: Arc<Geometry>,
+    pub geo: Arc<GrowingGeometry>,
     /// The device, for file data.
     pub(crate) dev: Arc<dyn BlockDev>,
     /// The same device, for metadata written in place.
@@ -81,8 +82,6 @@ pub struct Mount {
     pub(crate) freeze: RwLock<()>,
     /// Is the volume opened in ordered mode?
     pub(crate) ordered: bool,
-    /// Blocks that only overwrites may reserve, in ordered mode.
-    overwrites: i64,
     /// Freed blocks that data must not use yet, in ordered mode.
     pub(crate) unsettled: Unsettled,
     pub(crate) numbers: Numbers,
@@ -93,7 +92,7 @@ pub struct Mount {
     pub(crate) logged: bool,
     /// File data that another writer has not written yet.
     pub(crate) bulk_data: Mutex<Option<Arc<BulkData>>>,
-    ags: Vec<AgCell>,
+    ags: GrowTable<AgCell>,
     superblock: Mutex<Vec<u8>>,
     available: AtomicI64,
     fdblocks: AtomicI64,
@@ -114,14 +113,14 @@ pub struct Mount {
     /// Blocks were freed that still belong to a file on the device.
     pub(crate) freed: AtomicBool,
     /// Blocks of each group kept for the reference counts of open transactions.
-    kept: Box<[AtomicU32]>,
+    kept: GrowTable<AtomicU32>,
     /// The group that gets the next new directory.
     pub(crate) next_dir_ag: AtomicU64,
 }
 
 /// The arguments of [`Mount::new`].
 pub(crate) struct Parts {
-    pub(crate) geo: Arc<Geometry>,
+    pub(crate) geo: Arc<GrowingGeometry>,
     pub(crate) dev: Arc<dyn BlockDev>,
     pub(crate) realtime: Option<Device>,
     /// The primary superblock's sector, verified.
@@ -155,13 +154,12 @@ impl Mount {
             gate: RwLock::ranked(Rank::Gate, ()),
             freeze: RwLock::ranked(Rank::Freeze, ()),
             ordered,
-            overwrites: if ordered { kept_for_overwrites(&geo) } else { 0 },
             unsettled: Unsettled::default(),
             numbers: Numbers::new(seed),
             quota: None,
             logged,
             bulk_data: Mutex::default(),
-            ags: (0..geo.ag_count).map(|_| AgCell::ranked(Rank::Ag, AgState::default())).collect(),
+            ags: GrowTable::new(geo.ag_count as usize, new_ag),
             superblock: Mutex::new(sector),
             available: AtomicI64::new(fdblocks.saturating_sub(aside) as i64),
             fdblocks: AtomicI64::new(fdblocks as i64),
@@ -174,7 +172,7 @@ impl Mount {
             superblock_changed: AtomicBool::new(false),
             marked: Mutex::ranked(Rank::Marked, options.resuming),
             freed: AtomicBool::new(false),
-            kept: (0..geo.ag_count).map(|_| AtomicU32::new(0)).collect(),
+            kept: GrowTable::new(geo.ag_count as usize, AtomicU32::default),
             next_dir_ag: AtomicU64::new(0),
             options,
             dev: instrumented(DevRole::Data),
@@ -295,7 +293,7 @@ impl Mount {
     }
 
     pub(crate) fn reserve(&self, blocks: u64) -> Result<()> {
-        self.reserve_above(blocks, self.overwrites)
+        self.reserve_above(blocks, if self.ordered { kept_for_overwrites(&self.geo) } else { 0 })
     }
 
     /// As [`Mount::reserve`], for new blocks in place of a file's own, which become free. In ordered mode
@@ -344,6 +342,17 @@ impl Mount {
         self.fdblocks.fetch_add(change.fdblocks, Ordering::AcqRel);
         self.icount.fetch_add(change.icount, Ordering::AcqRel);
         self.ifree.fetch_add(change.ifree, Ordering::AcqRel);
+    }
+
+    /// Publishes the geometry after a growth, with the groups that it adds. Nothing may be allocated until
+    /// the growth is on the device.
+    pub(crate) fn publish_geometry(&self, new: Geometry) {
+        let groups = new.ag_count as usize;
+        let more = aside(&new).saturating_sub(self.aside());
+        self.ags.lengthen(groups, new_ag);
+        self.kept.lengthen(groups, AtomicU32::default);
+        self.geo.replace(new);
+        self.take_back(more);
     }
 
     /// Adds the blocks of new groups.
@@ -422,6 +431,10 @@ impl Mount {
 /// A twentieth of the volume, at most 8192 blocks.
 fn kept_for_overwrites(geo: &Geometry) -> i64 {
     (geo.dblocks / 20).min(8192) as i64
+}
+
+fn new_ag() -> AgCell {
+    AgCell::ranked(Rank::Ag, AgState::default())
 }
 
 fn aside(geo: &Geometry) -> u64 {

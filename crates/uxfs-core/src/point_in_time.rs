@@ -132,7 +132,7 @@ struct KeepingDev {
 
 impl BlockDev for KeepingDev {
     uxfs_disk::forward!(self => *self.written; len, read_at, has_fua, flush, will_read, will_write_bulk, allocate,
-         check_present, warning, read_only, sector_size, as_file);
+         check_present, warning, read_only, sector_size, lengthen, as_file);
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.keeper.before_write(offset, data.len() as u64);
@@ -214,7 +214,7 @@ impl Drop for PointInTime {
 impl BlockDev for PointInTime {
     uxfs_disk::forward!(self => *self.keeper.dev; len, will_read, check_present, warning, sector_size);
     uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    uxfs_disk::without!(has_fua, discard, will_write_bulk, allocate, as_file);
+    uxfs_disk::without!(has_fua, discard, will_write_bulk, allocate, lengthen, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         // The order of the two steps is rule 4.

@@ -253,7 +253,15 @@ impl RuledDev {
 
 impl BlockDev for RuledDev {
     uxfs_disk::emulate!(write_vectored_at, zero);
-    uxfs_disk::without!(allocate, check_present, warning, will_read, will_write_bulk, as_file);
+    uxfs_disk::without!(
+        allocate,
+        check_present,
+        warning,
+        will_read,
+        will_write_bulk,
+        lengthen,
+        as_file
+    );
 
     fn len(&self) -> u64 {
         self.inner.len()

@@ -21,7 +21,7 @@
 //! impl BlockDev for Counted {
 //!     forward!(self => self.0; len, read_at, flush, read_only, sector_size);
 //!     emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-//!     without!(has_fua, discard, will_read, will_write_bulk, allocate, check_present, warning, as_file);
+//!     without!(has_fua, discard, will_read, will_write_bulk, allocate, check_present, warning, lengthen, as_file);
 //!
 //!     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
 //!         self.1.fetch_add(data.len() as u64, std::sync::atomic::Ordering::Relaxed);
@@ -51,6 +51,11 @@ macro_rules! forward {
     };
     (@len $this:ident, $below:expr) => {
         fn len(&$this) -> u64 { $crate::BlockDev::len(&$below) }
+    };
+    (@lengthen $this:ident, $below:expr) => {
+        fn lengthen(&$this, least: u64) -> ::std::io::Result<u64> {
+            $crate::BlockDev::lengthen(&$below, least)
+        }
     };
     (@read_at $this:ident, $below:expr) => {
         fn read_at(&$this, offset: u64, buf: &mut [u8]) -> ::std::io::Result<()> {
@@ -174,6 +179,9 @@ macro_rules! without {
     (@has_fua) => {
         fn has_fua(&self) -> bool { false }
     };
+    (@lengthen) => {
+        fn lengthen(&self, _least: u64) -> ::std::io::Result<u64> { $crate::explicit::keeps_length() }
+    };
     (@discard) => {
         fn discard(&self, _offset: u64, _len: u64) {}
     };
@@ -201,6 +209,15 @@ macro_rules! without {
     (@as_file) => {
         fn as_file(&self) -> Option<&::std::fs::File> { None }
     };
+}
+
+/// The answer of a device whose length cannot change while it is in use.
+///
+/// # Errors
+/// Always [`io::ErrorKind::Unsupported`].
+pub fn keeps_length() -> io::Result<u64> {
+    let text = "a device of this kind keeps its length while it is in use";
+    Err(io::Error::new(io::ErrorKind::Unsupported, text))
 }
 
 /// Writes several pieces contiguously, each as a write of its own.

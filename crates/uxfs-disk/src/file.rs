@@ -5,6 +5,7 @@ use std::io::{self, IoSlice, Seek, SeekFrom};
 use std::num::NonZeroU64;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use uxfs_host::{FileExt, is_block_device};
 
@@ -28,7 +29,7 @@ pub enum OpenMode {
 /// A volume in a regular file or on a block device.
 pub struct FileDev {
     file: Locked,
-    len: u64,
+    len: AtomicU64,
     read_only: bool,
     regular: bool,
     sector: u32,
@@ -79,6 +80,7 @@ impl FileDev {
         let regular = kind.is_file();
         let holes = if write && regular { Holes::of(&file, len) } else { None };
         let presence = Presence::new(regular, len);
+        let len = AtomicU64::new(len);
         Ok(Self { file, len, read_only: !write, regular, sector, direct, holes, presence })
     }
 
@@ -121,7 +123,24 @@ impl BlockDev for FileDev {
     crate::without!(will_write_bulk);
 
     fn len(&self) -> u64 {
-        self.len
+        self.len.load(Ordering::Acquire)
+    }
+
+    fn lengthen(&self, least: u64) -> io::Result<u64> {
+        self.presence.check(&self.file)?;
+        let mut now = (&*self.file).seek(SeekFrom::End(0))?;
+        if now < least {
+            if !self.regular {
+                let text = format!("the device has {now} bytes, not {least}: lengthen it first");
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+            }
+            host::check_limit(least)?;
+            self.file.set_len(least)?;
+            now = least;
+        }
+        self.presence.grew(now);
+        self.holes.iter().for_each(|holes| holes.grew(now));
+        Ok(self.len.fetch_max(now, Ordering::AcqRel).max(now))
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
@@ -273,6 +292,27 @@ mod tests {
             over.store(true, Ordering::Relaxed);
             opened.unwrap();
         });
+    }
+
+    #[test]
+    fn a_file_is_lengthened_or_its_new_length_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("grown.img");
+        let dev = FileDev::open(&path, OpenMode::Create(4 << 20)).unwrap();
+        dev.write_at((4 << 20) - 4096, &[1; 4096]).unwrap();
+        assert_eq!(dev.lengthen(0).unwrap(), 4 << 20);
+        assert_eq!((dev.lengthen(6 << 20).unwrap(), dev.len()), (6 << 20, 6 << 20));
+        // Shorter is no change.
+        assert_eq!(dev.lengthen(5 << 20).unwrap(), 6 << 20);
+        let file = OpenOptions::new().write(true).open(&path).unwrap();
+        file.set_len(8 << 20).unwrap();
+        assert_eq!((dev.len(), dev.lengthen(0).unwrap(), dev.len()), (6 << 20, 8 << 20, 8 << 20));
+        dev.write_at((8 << 20) - 512, &[2; 512]).unwrap();
+        // The new length is the one that must stay.
+        file.set_len(7 << 20).unwrap();
+        assert!(host::is_lost(&dev.write_at(0, &[3; 512]).unwrap_err()));
+        assert!(host::is_lost(&dev.lengthen(9 << 20).unwrap_err()));
+        assert_eq!(file.metadata().unwrap().len(), 7 << 20);
     }
 
     #[test]

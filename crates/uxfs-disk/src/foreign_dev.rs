@@ -80,7 +80,7 @@ fn refused<T>() -> io::Result<T> {
 }
 
 impl BlockDev for ForeignDev {
-    crate::without!(has_fua, discard, sector_size, will_read, will_write_bulk, as_file);
+    crate::without!(has_fua, discard, sector_size, will_read, will_write_bulk, lengthen, as_file);
 
     fn len(&self) -> u64 {
         self.len

@@ -47,7 +47,7 @@ pub(crate) struct Holes {
     chunks: Mutex<FxHashMap<u64, Chunk>>,
     flushes: AtomicU64,
     writers: RwLock<()>,
-    len: u64,
+    len: AtomicU64,
 }
 
 impl Holes {
@@ -58,8 +58,13 @@ impl Holes {
             chunks: Mutex::default(),
             flushes: AtomicU64::new(0),
             writers: RwLock::new(()),
-            len,
+            len: AtomicU64::new(len),
         })
+    }
+
+    /// Records that the file is `len` bytes long now.
+    pub(crate) fn grew(&self, len: u64) {
+        self.len.fetch_max(len, Ordering::Release);
     }
 
     /// Lock to hold while writing to the file; it excludes the filling of chunks.
@@ -92,7 +97,12 @@ impl Holes {
             let _alone = self.writers.write();
             let start = chunk << CHUNK_LOG;
             // If the filling fails, the holes remain.
-            let _ = fill(file, direct(), start, (start + (1 << CHUNK_LOG)).min(self.len));
+            let _ = fill(
+                file,
+                direct(),
+                start,
+                (start + (1 << CHUNK_LOG)).min(self.len.load(Ordering::Acquire)),
+            );
         }
     }
 

@@ -70,6 +70,14 @@ pub trait BlockDev: Send + Sync {
         self.len() == 0
     }
 
+    /// Takes over the length that the file or device below has now, and lengthens a file that is shorter
+    /// than `least` bytes; the new bytes read as zeroes. Never shortens. Returns the length.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] for a device that keeps its length while it is open;
+    /// [`io::ErrorKind::InvalidInput`] for one that is shorter and no file; the device's errors.
+    fn lengthen(&self, least: u64) -> io::Result<u64>;
+
     /// Reads `buf.len()` bytes at `offset`.
     ///
     /// # Errors
@@ -160,7 +168,7 @@ pub trait BlockDev: Send + Sync {
 
 /// A shared device, so that a device that wraps another one can own or share it.
 impl<D: BlockDev + ?Sized> BlockDev for Arc<D> {
-    forward!(self => **self; len, read_at, write_at, write_vectored_at, write_bulk_at, has_fua,
+    forward!(self => **self; len, lengthen, read_at, write_at, write_vectored_at, write_bulk_at, has_fua,
         write_fua_at, flush, discard, will_read, will_write_bulk, zero, allocate, check_present, warning, read_only,
         sector_size, as_file);
 }

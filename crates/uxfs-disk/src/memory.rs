@@ -106,6 +106,7 @@ impl BlockDev for MemDev {
         sector_size,
         will_read,
         will_write_bulk,
+        lengthen,
         as_file
     );
 

@@ -119,7 +119,7 @@ const RUN_MAX: usize = 1 << 20;
 impl BlockDev for Overlay {
     crate::forward!(self => *self.below; len, will_read, check_present, warning, sector_size);
     crate::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
-    crate::without!(has_fua, discard, will_write_bulk, allocate, as_file);
+    crate::without!(has_fua, discard, will_write_bulk, allocate, lengthen, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.check(offset, buf.len())?;

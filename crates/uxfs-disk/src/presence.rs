@@ -57,7 +57,6 @@ impl Presence {
     }
 
     /// Records that the file grew to `len` bytes, which is now its minimum length.
-    #[cfg(feature = "qcow2")]
     pub(crate) fn grew(&self, len: u64) {
         self.least.fetch_max(len, Ordering::Release);
     }

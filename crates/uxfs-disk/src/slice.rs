@@ -59,7 +59,7 @@ impl Slice {
 }
 
 impl BlockDev for Slice {
-    crate::without!(as_file);
+    crate::without!(lengthen, as_file);
 
     fn len(&self) -> u64 {
         self.len

@@ -263,7 +263,7 @@ impl ForkDev {
 
 impl BlockDev for ForkDev {
     uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at);
-    uxfs_disk::without!(has_fua, will_write_bulk, allocate, as_file);
+    uxfs_disk::without!(has_fua, will_write_bulk, allocate, lengthen, as_file);
 
     fn len(&self) -> u64 {
         self.len

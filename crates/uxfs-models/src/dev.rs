@@ -54,7 +54,7 @@ impl<D: BlockDev> BlockDev for VirtualDev<D> {
         len, discard, allocate, check_present, warning, read_only, sector_size);
     uxfs_disk::emulate!(write_bulk_at, zero);
     // Forced writes are the model's to price; a file below would bypass it.
-    uxfs_disk::without!(has_fua, will_read, will_write_bulk, as_file);
+    uxfs_disk::without!(has_fua, will_read, will_write_bulk, lengthen, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.dev.read_at(offset, buf)?;
@@ -155,7 +155,7 @@ impl<D: BlockDev> BlockDev for RealTimeDev<D> {
         len, discard, allocate, check_present, warning, read_only, sector_size);
     uxfs_disk::emulate!(write_bulk_at, zero);
     // Forced writes are the model's to price; a file below would bypass it.
-    uxfs_disk::without!(has_fua, will_read, will_write_bulk, as_file);
+    uxfs_disk::without!(has_fua, will_read, will_write_bulk, lengthen, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         self.dev.read_at(offset, buf)?;

@@ -192,7 +192,7 @@ fn over(stable: &Arc<dyn BlockDev>) -> Overlay {
 impl BlockDev for SwitchedDev {
     uxfs_disk::forward!(self => self.stable; len, check_present, warning, read_only, sector_size);
     uxfs_disk::emulate!(write_bulk_at, write_vectored_at, zero);
-    uxfs_disk::without!(discard, allocate, will_read, will_write_bulk, as_file);
+    uxfs_disk::without!(discard, allocate, will_read, will_write_bulk, lengthen, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let state = self.state.read();

@@ -116,7 +116,7 @@ impl FlushDev {
 
 impl BlockDev for FlushDev {
     uxfs_disk::forward!(self => self.dev; len, read_at, write_at, has_fua, discard, will_read, will_write_bulk, zero, allocate,
-        check_present, warning, read_only, sector_size, as_file);
+        check_present, warning, read_only, sector_size, lengthen, as_file);
     uxfs_disk::emulate!(write_bulk_at, write_fua_at);
 
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {

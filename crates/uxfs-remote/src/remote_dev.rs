@@ -246,6 +246,7 @@ impl BlockDev for RemoteDev {
         check_present,
         warning,
         sector_size,
+        lengthen,
         as_file
     );
 

@@ -541,8 +541,8 @@ impl Inner {
 impl BlockDev for Shipper {
     uxfs_disk::forward!(self => *self.inner.dev; len, read_at, will_read, will_write_bulk, has_fua, allocate, check_present, warning,
         read_only, sector_size);
-    // Copies that bypass this device would not be shipped.
-    uxfs_disk::without!(as_file);
+    // Copies that bypass this device, and a new length, would not be shipped.
+    uxfs_disk::without!(lengthen, as_file);
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.inner.write(offset, data.len() as u64, |dev| dev.write_at(offset, data))

@@ -328,7 +328,7 @@ fn page_of(block: u64) -> u64 {
 
 impl BlockDev for WriteCache {
     uxfs_disk::emulate!(write_fua_at);
-    uxfs_disk::without!(has_fua, will_write_bulk, read_only, sector_size, as_file);
+    uxfs_disk::without!(has_fua, will_write_bulk, read_only, sector_size, lengthen, as_file);
     uxfs_disk::forward!(self => self.files.blocks; len, allocate, check_present, warning);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {

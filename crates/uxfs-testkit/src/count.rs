@@ -101,7 +101,7 @@ impl<D: BlockDev> CountDev<D> {
 
 impl<D: BlockDev> BlockDev for CountDev<D> {
     uxfs_disk::forward!(self => self.below; len, has_fua, discard, will_read, will_write_bulk, zero, allocate, check_present,
-        warning, read_only, sector_size, as_file);
+        warning, read_only, sector_size, lengthen, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         add(&self.cells.reads, 1);

@@ -362,7 +362,7 @@ impl<D: BlockDev> BlockDev for FaultDev<D> {
     uxfs_disk::forward!(self => self.below;
         len, discard, check_present, warning, read_only, sector_size);
     uxfs_disk::emulate!(write_bulk_at, zero);
-    uxfs_disk::without!(will_read, will_write_bulk, as_file);
+    uxfs_disk::without!(will_read, will_write_bulk, lengthen, as_file);
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let len = buf.len() as u64;

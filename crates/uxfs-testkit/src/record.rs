@@ -116,6 +116,7 @@ impl<D: BlockDev, M: Send> BlockDev for RecordDev<D, M> {
         warning,
         will_read,
         will_write_bulk,
+        lengthen,
         as_file
     );
 

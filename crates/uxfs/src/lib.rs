@@ -158,6 +158,8 @@ pub mod export;
 pub mod files;
 #[cfg(feature = "forks")]
 pub mod forks;
+#[cfg(feature = "archive")]
+pub mod growth;
 pub mod identity;
 #[cfg(feature = "selinux")]
 pub mod labels;

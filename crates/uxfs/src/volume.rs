@@ -132,7 +132,7 @@ struct InFile {
 impl BlockDev for InFile {
     uxfs_disk::forward!(self => self.disk; len, read_at, write_at, write_vectored_at, write_bulk_at,
         has_fua, write_fua_at, flush, discard, will_read, will_write_bulk, zero, allocate, check_present, warning, read_only,
-        sector_size, as_file);
+        sector_size, lengthen, as_file);
 }
 
 #[cfg(feature = "forks")]

@@ -61,6 +61,14 @@ impl Fs {
         Ok(())
     }
 
+    /// Computes the floor anew at the next reservation, because the volume grew.
+    pub(crate) fn watch_grown_space(&self) {
+        if let Some(dirty) = &self.delalloc {
+            dirty.floor.look_at.store(i64::MAX, Ordering::Release);
+            self.fill_pool(dirty);
+        }
+    }
+
     /// A reservation of `need` blocks found no space: computes the floor, and writes dirty data
     /// back, which frees most of the blocks reserved for btrees. The caller holds no lock other
     /// than content locks. It waits for the write-back of other threads only if it blocks no file's

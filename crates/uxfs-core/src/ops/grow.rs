@@ -154,7 +154,7 @@ impl Fs {
 }
 
 /// The geometry with another length.
-fn resized(geo: &Geometry, dblocks: u64) -> Result<Geometry> {
+pub(crate) fn resized(geo: &Geometry, dblocks: u64) -> Result<Geometry> {
     let group = u64::from(geo.ag_blocks);
     let count = u32::try_from(dblocks.div_ceil(group));
     let rest = dblocks % group;
@@ -178,7 +178,7 @@ pub fn whole_groups(geo: &Geometry, dblocks: u64) -> u64 {
     if rest < GROUP_MIN { dblocks - rest } else { dblocks }
 }
 
-fn set_len(sb: &mut Superblock, new: &Geometry) {
+pub(crate) fn set_len(sb: &mut Superblock, new: &Geometry) {
     sb.dblocks.set(new.dblocks);
     sb.agcount.set(new.ag_count);
 }

@@ -43,6 +43,7 @@ pub use defrag::{DefragOptions, DefragPart, Fragmentation, Kept};
 pub use fallocate::Fallocate;
 pub use fsx::{Fsx, Xflags};
 pub use grow::whole_groups;
+pub(crate) use grow::{resized, set_len};
 pub use names::NAME_MAX;
 pub use quota::QuotaState;
 pub use rename::RenameFlags;

@@ -103,6 +103,7 @@ impl BlockDev for Mailbox {
         allocate,
         check_present,
         warning,
+        lengthen,
         as_file,
         will_read,
         will_write_bulk,

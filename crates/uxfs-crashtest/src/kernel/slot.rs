@@ -26,7 +26,15 @@ impl Slot {
 impl BlockDev for Slot {
     uxfs_disk::forward!(self => *self.disk(); len, read_at, read_only, sector_size, has_fua);
     uxfs_disk::emulate!(write_bulk_at, write_vectored_at);
-    uxfs_disk::without!(allocate, check_present, warning, as_file, will_read, will_write_bulk);
+    uxfs_disk::without!(
+        allocate,
+        check_present,
+        warning,
+        lengthen,
+        as_file,
+        will_read,
+        will_write_bulk
+    );
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.disk().write_at(offset, data)

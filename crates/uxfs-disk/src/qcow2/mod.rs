@@ -134,7 +134,7 @@ impl Qcow2Dev {
 
 impl BlockDev for Qcow2Dev {
     crate::emulate!(write_vectored_at, write_fua_at);
-    crate::without!(has_fua, discard, sector_size, will_read, as_file);
+    crate::without!(has_fua, discard, sector_size, will_read, lengthen, as_file);
 
     fn len(&self) -> u64 {
         self.len

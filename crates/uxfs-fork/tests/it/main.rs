@@ -316,7 +316,7 @@ struct Cut {
 
 impl BlockDev for Cut {
     uxfs_disk::forward!(self => self.dev; len, read_at, flush, discard, will_read, will_write_bulk, allocate, check_present,
-        warning, read_only, sector_size, as_file, has_fua);
+        warning, read_only, sector_size, lengthen, as_file, has_fua);
     uxfs_disk::emulate!(write_vectored_at, write_bulk_at, write_fua_at, zero);
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

@@ -65,6 +65,7 @@ impl BlockDev for Recorder {
         warning,
         will_read,
         will_write_bulk,
+        lengthen,
         as_file
     );
 

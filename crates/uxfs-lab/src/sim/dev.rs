@@ -79,6 +79,7 @@ impl BlockDev for SimDev {
         sector_size,
         will_read,
         will_write_bulk,
+        lengthen,
         as_file
     );
 

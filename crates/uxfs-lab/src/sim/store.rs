@@ -272,6 +272,7 @@ impl BlockDev for StoreDev {
         sector_size,
         will_read,
         will_write_bulk,
+        lengthen,
         as_file
     );
 

@@ -319,7 +319,7 @@ impl NbdDev {
 
 impl BlockDev for NbdDev {
     uxfs_disk::emulate!(write_bulk_at);
-    uxfs_disk::without!(will_read, will_write_bulk, allocate, as_file);
+    uxfs_disk::without!(will_read, will_write_bulk, allocate, lengthen, as_file);
 
     fn len(&self) -> u64 {
         self.export.len

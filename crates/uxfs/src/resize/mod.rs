@@ -12,7 +12,7 @@
 //! 4. A change in place does not go through the log, which relies on the length of the volume. The
 //!    volume is marked as needing repair until all of it is written.
 //!
-//! Used by `uxfs resize`.
+//! Used by `uxfs resize`. A volume in use grows by [`crate::growth`].
 
 mod rebuild;
 mod replace;
@@ -114,6 +114,9 @@ pub enum ResizeError {
         /// The error of the host.
         source: io::Error,
     },
+    /// The device could not be lengthened.
+    #[error("lengthening the device: {0}")]
+    Device(#[source] io::Error),
     /// Copying file data failed.
     #[error("copying file data: {0}")]
     Data(#[source] io::Error),

@@ -16,6 +16,7 @@ mod docs;
 mod edit;
 mod extremes;
 mod files;
+mod growth;
 mod identity;
 mod import;
 mod intents;
