@@ -11,7 +11,7 @@
 //!
 //! 1. A value consists of lines of a name, a space and the rest. A name occurs once.
 //! 2. Reading a value changes nothing and waits for nothing, except for [`remount`], [`DURABLE`], [`freeze`],
-//!    [`thaw`], [`crate::defrag`] and [`crate::scrub`].
+//!    [`thaw`], [`crate::defrag`], [`crate::growth`] and [`crate::scrub`].
 
 use std::collections::HashMap;
 use std::ffi::OsString;

@@ -23,6 +23,7 @@ mod current_options;
 pub mod defrag;
 mod durability;
 mod freeze;
+pub mod growth;
 mod handles;
 pub mod holders;
 pub mod mounts;

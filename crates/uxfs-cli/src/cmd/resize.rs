@@ -1,12 +1,15 @@
 //! `uxfs resize`: grows and shrinks volumes.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Map, json};
-use uxfs::resize::{self, Method, ResizeOptions, Target};
+use uxfs::resize::{self, Method, ResizeOptions, ResizeSummary, Target};
+use uxfs_fuse::growth;
 
 use crate::address;
+use crate::cmd::status;
 use crate::image::Images;
 use crate::session::{Failure, Result, Session};
 use crate::{json, number};
@@ -19,13 +22,17 @@ use crate::{json, number};
 /// resize builds a new volume and replaces the old one with it: everything is kept except inode numbers
 /// and the sharing of blocks between files.
 ///
-/// A change in place does not go through the log. The volume is marked as needing repair until all of the
+/// Given the directory of a mount made by uxfs, its server grows the volume while it is used, and lengthens
+/// an image file to SIZE. Changes wait for a moment. A mounted volume does not shrink.
+///
+/// A change in place of an image does not go through the log. The volume is marked as needing repair until all of the
 /// change is written: after a power cut meanwhile, only xfs_repair opens it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs resize disk.img 20G\n  \
     uxfs resize --minimize disk.img\n  \
     truncate -s +5G disk.img && uxfs resize disk.img\n  \
+    uxfs resize /mnt 20G\n  \
     uxfs resize --partition root whole-disk.img")]
 pub(crate) struct Options {
     /// Print a JSON document
@@ -37,7 +44,7 @@ pub(crate) struct Options {
     /// Shrink to the smallest size that holds the files
     #[arg(long, conflicts_with = "size")]
     minimize: bool,
-    /// The image
+    /// The image, or the directory of a mount
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     /// The new size, as in 4G
@@ -56,6 +63,9 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         (false, Some(bytes)) => Target::Bytes(bytes),
         (false, None) => Target::Fill,
     };
+    if options.image.is_dir() {
+        return report(options, &grow_mounted(&options.image, target)?, session);
+    }
     let mut wanted = ResizeOptions::new(&options.image, target);
     wanted.location = images.location().clone();
     let done = resize::run(&wanted).map_err(|error| match error {
@@ -63,6 +73,37 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         resize::ResizeError::Host { path, source } => Failure::host(path, &source),
         other => Failure::new(&options.image, other.to_string()),
     })?;
+    report(options, &done, session)
+}
+
+/// Grows the volume of a mount.
+fn grow_mounted(dir: &Path, target: Target) -> Result<ResizeSummary> {
+    let grow = || {
+        let block = u64::from(growth::show(dir)?.block_size.max(1));
+        let blocks = match target {
+            Target::Fill => None,
+            Target::Bytes(bytes) => Some(bytes / block),
+            Target::Minimize => return Err(io::Error::other("a volume in use can only grow")),
+        };
+        let done = growth::grow(dir, blocks)?;
+        let method = if done.grown { Method::Grown } else { Method::Unchanged };
+        let (before, after) = (done.before * block, done.blocks * block);
+        Ok(ResizeSummary { before, after, method, reason: None })
+    };
+    grow().map_err(|error| cannot_grow(dir, &error))
+}
+
+/// Why the volume of a mount does not grow.
+pub(crate) fn cannot_grow(dir: &Path, error: &io::Error) -> Failure {
+    const EPERM: i32 = 1;
+    let why = match error.raw_os_error() {
+        Some(EPERM) => "only root and the user who mounted the volume can grow it".into(),
+        _ => status::failure_cause(dir, error).0,
+    };
+    Failure::new(dir, why)
+}
+
+fn report(options: &Options, done: &ResizeSummary, session: &Session) -> Result<()> {
     let how = match done.method {
         Method::Unchanged => "unchanged",
         Method::Grown => "grown",

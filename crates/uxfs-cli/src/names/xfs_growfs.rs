@@ -1,5 +1,6 @@
-//! `xfs_growfs` of an image or a device that is not mounted. That of xfsprogs asks the kernel to grow a
-//! mounted volume; this one grows it in place, as `uxfs resize` does.
+//! `xfs_growfs` of an image or a device that is not mounted, which it grows in place, as `uxfs resize` does; and
+//! of a directory of a mount made by uxfs, whose server grows the volume while it is used. That of xfsprogs
+//! asks the kernel to grow a volume that the kernel mounted.
 
 use std::path::Path;
 
@@ -7,10 +8,12 @@ use uxfs::disk::OpenMode;
 use uxfs::mkfs::table_of_7;
 use uxfs::resize::{self, Method, ResizeOptions, Target};
 use uxfs::volume::Location;
+use uxfs_fuse::growth::{self, Growth};
 
 use super::program::{Line, Program, Stop, refused};
-use super::volume::{identity, refuse_directory};
+use super::volume::identity;
 use crate::address;
+use crate::cmd::resize::cannot_grow;
 use crate::session::{Failure, Session};
 
 pub(super) const PROGRAM: Program = Program {
@@ -18,7 +21,7 @@ pub(super) const PROGRAM: Program = Program {
     letters: "dD:e:ilL:m:nrR:t:xV",
     long: &[],
     script: false,
-    usage: "[-dnV] [-D blocks] [-t mtab] device|image",
+    usage: "[-dnV] [-D blocks] [-t mtab] mountpoint|device|image",
     usage_code: 2,
     run,
 };
@@ -31,7 +34,9 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
     let blocks =
         blocks.transpose().map_err(|_| Stop::Usage("-D takes a number of blocks".into()))?;
     let path = line.operand("device or image")?;
-    refuse_directory(path)?;
+    if path.is_dir() {
+        return run_mounted(line, path, blocks, session);
+    }
     let sb = *identity(path, OpenMode::Read)?.superblock();
     session.print(table_of_7(&sb, &path.display().to_string()))?;
     if line.has('n') {
@@ -66,6 +71,30 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
             let after = done.after / block;
             session.print(format!("data blocks changed from {present} to {after}\n"))?;
         }
+    }
+    Ok(())
+}
+
+/// Grows the volume of a mount of uxfs. An image file is lengthened to hold what -D asks for.
+fn run_mounted(
+    line: &Line,
+    dir: &Path,
+    blocks: Option<u64>,
+    session: &Session,
+) -> Result<(), Stop> {
+    let asked = if line.has('n') { growth::show(dir) } else { growth::grow(dir, blocks) };
+    let Growth { table, before, blocks: after, grown, .. } =
+        asked.map_err(|error| cannot_grow(dir, &error))?;
+    let name = format!("meta-data={}", dir.display());
+    let lines = table.iter().map(|line| match line.split_once(" isize=") {
+        Some((_, rest)) => format!("{name:<32} isize={rest}\n"),
+        None => format!("{line}\n"),
+    });
+    session.print(lines.collect::<String>())?;
+    if grown {
+        session.print(format!("data blocks changed from {before} to {after}\n"))?;
+    } else if blocks.is_some() && !line.has('n') {
+        session.say(b"data size unchanged, skipping");
     }
     Ok(())
 }

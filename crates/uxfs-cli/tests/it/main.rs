@@ -26,6 +26,7 @@ mod fixture;
 mod forks;
 mod freeze;
 mod fsck;
+mod growth;
 mod hosts;
 mod kills;
 mod labels;

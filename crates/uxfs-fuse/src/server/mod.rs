@@ -44,6 +44,7 @@ use crate::current_options::CurrentOptions;
 use crate::defrag;
 use crate::durability::{Caller, Scope, Waiter};
 use crate::freeze::Waiting;
+use crate::growth;
 use crate::handles::Handles;
 use crate::options::Options;
 use crate::scrub;
@@ -180,6 +181,22 @@ impl Server {
         // If no thread can be started, dropping the reply answers with an error.
         let _ = work.spawn(move || {
             reply.send(Ok(&control::remounted(volume.remount(words))));
+        });
+    }
+
+    /// Grows the volume in a thread of its own.
+    fn grow(&self, req: &Request, words: &[u8], reply: ReplyXattr) {
+        let owner = rustix::process::geteuid().as_raw();
+        // A guest does not decide how long this machine's files are.
+        if req.is_of_guest() || req.uid() != 0 && req.uid() != owner {
+            return reply.error(Errno::PERM);
+        }
+        let (volume, words) =
+            (Arc::clone(&self.volume), String::from_utf8_lossy(words).into_owned());
+        let work = std::thread::Builder::new().name("uxfs-growth".into());
+        // If no thread can be started, dropping the reply answers with an error.
+        let _ = work.spawn(move || {
+            reply.send(Ok(&volume.grow(&words).unwrap_or_else(growth::refused)));
         });
     }
 
@@ -701,6 +718,9 @@ impl Filesystem for Server {
     fn getxattr(&self, req: &Request, node: Node, name: &[u8], reply: ReplyXattr) {
         if let Some(words) = name.strip_prefix(control::REMOUNT) {
             return self.remount(req, words, reply);
+        }
+        if let Some(words) = name.strip_prefix(growth::GROW) {
+            return self.grow(req, words, reply);
         }
         if name == control::FREEZE || name == control::THAW {
             return self.freeze_or_thaw(req, name == control::FREEZE, reply);

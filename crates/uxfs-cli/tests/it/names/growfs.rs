@@ -27,7 +27,7 @@ fn xfs_growfs_grows_an_image() {
         (&["-D", "1000000", "a"][..], 1, "too large, maximum is 131072"),
         (&["-D", "100", "a"], 1, "uxfs resize shrinks"),
         (&["-D", "x", "a"], 2, "number of blocks"),
-        (&["dir"], 1, "is a directory"),
+        (&["dir"], 1, "no volume is mounted here"),
         (&["missing"], 1, "no such file"),
         (&[], 2, "no device or image given"),
         (&["-L", "100", "a"], 1, "-L: uxfs does not do this"),
