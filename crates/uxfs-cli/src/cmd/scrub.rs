@@ -33,9 +33,6 @@ pub(crate) struct Options {
     /// Print a JSON document
     #[arg(long)]
     pub(crate) json: bool,
-    /// Change nothing, as xfs_scrub -n; this command never changes anything
-    #[arg(short = 'n', id = "no_modify")]
-    _no_modify: bool,
     /// Show no progress bar
     #[arg(short, long)]
     quiet: bool,

@@ -154,8 +154,8 @@ const OLD: u64 = (44 << 20) / 4096;
 const NEW: u64 = (75 << 20) / 4096;
 
 /// A volume of 44 MiB with files grows to 75 MiB and is used. Marks: 1 when it has grown, 2 when what was
-/// written into the new groups is durable.
-fn run() -> Recording<u64> {
+/// written into the new groups is durable. The groups are written by the library, or not at all.
+fn run(groups_written: bool) -> Recording<u64> {
     let mut bytes = rich("-d agcount=2 -m rmapbt=1", 40).to_vec();
     bytes.resize(75 << 20, 0);
     // What was behind the end before must not show through.
@@ -173,7 +173,13 @@ fn run() -> Recording<u64> {
         let ino = fs.create(dir, format!("{number}").as_bytes(), &NewInode::file(0o644)).unwrap();
         fs.write_at(ino, 0, &[1; 20_000]).unwrap();
     }
-    growth::grow_in_use(&fs, Target::Bytes(NEW * 4096)).unwrap();
+    if groups_written {
+        growth::grow_in_use(&fs, Target::Bytes(NEW * 4096)).unwrap();
+    } else {
+        fs.grow_in_use::<Error>(NEW, &|_, _, _| Ok(0)).unwrap();
+        dev.mark(1);
+        return Recording::new(before, dev.take(), 512);
+    }
     dev.mark(1);
     for number in 0..8 {
         let dir = format!("after{number}");
@@ -231,9 +237,16 @@ fn cut_everywhere(run: &Recording<u64>) -> Result<[u64; 2], String> {
 
 #[test]
 fn a_power_cut_at_any_write_of_a_growth_leaves_the_old_or_the_new_length() {
-    let seen = cut_everywhere(&run()).unwrap_or_else(|why| panic!("{why}"));
+    let seen = cut_everywhere(&run(true)).unwrap_or_else(|why| panic!("{why}"));
     println!("old length {}, new length {}", seen[0], seen[1]);
     assert!(seen[0] > 10 && seen[1] > 10, "{seen:?}");
+}
+
+/// A growth that publishes groups of which nothing was written.
+#[test]
+fn groups_that_are_not_written_are_found() {
+    let problem = cut_everywhere(&run(false)).unwrap_err();
+    assert!(problem.starts_with("cut at "), "{problem}");
 }
 
 /// Images of states of the run: of some moments before it is over, and of the last moment.
@@ -255,7 +268,7 @@ fn states(run: &Recording<u64>, dir: &Path, count: usize) -> Vec<std::path::Path
 /// Kernels recover what a power cut left, and xfs_repair finds it clean.
 #[test]
 fn kernels_recover_a_growth_that_was_cut_off() {
-    let run = run();
+    let run = run(true);
     for kernel in Kernel::ALL {
         let dir = tempfile::tempdir().unwrap();
         let images = states(&run, dir.path(), 12);
