@@ -98,6 +98,9 @@ pub(crate) fn cannot_grow(dir: &Path, error: &io::Error) -> Failure {
     const EPERM: i32 = 1;
     let why = match error.raw_os_error() {
         Some(EPERM) => "only root and the user who mounted the volume can grow it".into(),
+        _ if error.kind() == io::ErrorKind::Unsupported => {
+            "it is a directory, and no volume is mounted here by uxfs".into()
+        }
         _ => status::failure_cause(dir, error).0,
     };
     Failure::new(dir, why)
