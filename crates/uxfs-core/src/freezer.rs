@@ -11,7 +11,6 @@
 
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::Lsn;
-
 use uxfs_journal::recovery::Log;
 
 use crate::error::{Error, Result};
@@ -69,8 +68,8 @@ impl Fs {
         }
     }
 
-    /// The metadata of now, to be read while the volume goes on changing. It is frozen for a moment. Old
-    /// content takes at most `kept_limit` bytes of memory.
+    /// Returns a device that shows the volume's metadata as it is now, while the volume changes. Freezes
+    /// the volume for a moment. Old content takes at most `kept_limit` bytes of memory.
     ///
     /// # Errors
     /// [`Error::Busy`] if there is one already, or the volume is frozen; as [`Fs::freeze`].

@@ -10,8 +10,7 @@
 //! 5. The copies of the superblock in the old groups are written last, as by the kernel.
 //! 6. After an error from the transaction on, the volume stops. Before, it is as it was.
 //!
-//! Called by the library's resize, which has the new groups written; [`crate::ops`] grows a volume that is
-//! not in use.
+//! Called by `uxfs::growth`, which writes the new groups. [`crate::ops`] grows a volume that is not in use.
 
 use core::ops::Range;
 
@@ -60,7 +59,7 @@ impl Fs {
         }
         self.freeze()?;
         let grown = self.grow_frozen(dblocks, write_groups);
-        // A volume that stopped is thawed too: those who wait get the error.
+        // Thaw a volume that stopped, too: the operations that wait return its error.
         let thawed = self.thaw();
         grown?;
         self.watch_grown_space();
@@ -96,7 +95,8 @@ impl Fs {
         self.publish_geometry(new.clone());
         let done = self.extend_last_group(tx, old, new, free).and_then(|()| {
             self.settle()?;
-            self.write_copies(old.ag_count)
+            self.put_copies(&self.edit_superblock(|_| {}), 1..old.ag_count)?;
+            self.flush()
         });
         if done.is_err() {
             self.stop("the volume could not be grown");
@@ -125,16 +125,5 @@ impl Fs {
         tx.count(Counters { fdblocks: blocks, ..Counters::default() });
         self.change_superblock(|sb| set_len(sb, new));
         tx.commit()
-    }
-
-    /// Writes the superblock's copies in the old groups.
-    fn write_copies(&self, groups: u32) -> Result<()> {
-        let sector = self.edit_superblock(|_| {});
-        for ag in 1..groups {
-            let daddr = self.geo.ag_sector_daddr(AgNo(ag), 0);
-            let written = self.meta_dev.write_at(daddr.bytes(), &sector);
-            written.map_err(|source| Error::Io { what: "writing", daddr, source })?;
-        }
-        self.flush()
     }
 }

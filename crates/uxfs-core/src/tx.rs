@@ -388,12 +388,14 @@ impl<'fs> Tx<'fs> {
     /// Drops the buffer of `len` bytes at `daddr`, whose blocks are freed, and cancels its items in
     /// the log, also if it is not in memory.
     pub(crate) fn forget(&mut self, daddr: uxfs_format::Daddr, len: usize) {
-        self.fs.keeper.freed(daddr, len);
-        match self.fs.bufs.cached_at(daddr) {
-            Some(buf) => self.invalidate(&buf),
-            None if self.fs.journal.is_some() => self.forgotten.push((daddr, len)),
-            None => {}
-        }
+        let Some(buf) = self.fs.bufs.cached_at(daddr) else {
+            self.fs.keeper.freed(daddr, len);
+            if self.fs.journal.is_some() {
+                self.forgotten.push((daddr, len));
+            }
+            return;
+        };
+        self.invalidate(&buf);
     }
 
     /// Has this transaction locked the group?

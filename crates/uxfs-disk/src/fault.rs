@@ -115,7 +115,8 @@ impl Fault {
         [Self::OwnerForgotten, Self::SoundFileDropped, Self::UndoMissesSector];
 
     /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`],
-    /// [`Fault::FreezeWithoutWait`] and [`Fault::UnflushedForgotten`].
+    /// [`Fault::FreezeWithoutWait`], [`Fault::UnflushedForgotten`], and those of scrubs,
+    /// [`Fault::ReadWithoutKept`] and [`Fault::FreedNotKept`].
     pub const ALL: [Self; 23] = [
         Self::FlushDropped,
         Self::FlushAfterLog,

@@ -96,13 +96,9 @@ impl Holes {
         if len <= SMALL && self.pays(chunk) {
             let _alone = self.writers.write();
             let start = chunk << CHUNK_LOG;
+            let end = (start + (1 << CHUNK_LOG)).min(self.len.load(Ordering::Acquire));
             // If the filling fails, the holes remain.
-            let _ = fill(
-                file,
-                direct(),
-                start,
-                (start + (1 << CHUNK_LOG)).min(self.len.load(Ordering::Acquire)),
-            );
+            let _ = fill(file, direct(), start, end);
         }
     }
 

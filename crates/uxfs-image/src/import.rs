@@ -1,7 +1,7 @@
 //! Imports a tree straight into an image of any format.
 //!
-//! 1. The volume grows in a work directory beside the image: as a qcow2 image if that is wanted without compression,
-//!    otherwise as a sparse raw file, which is converted there if another format is wanted.
+//! 1. The volume grows in a work directory beside the image: in a qcow2 image if one without
+//!    compression is wanted, otherwise in a sparse raw file, which is converted to other formats.
 //! 2. The image appears when it is complete; nothing else is left.
 
 use std::path::PathBuf;

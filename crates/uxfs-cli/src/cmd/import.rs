@@ -158,7 +158,7 @@ impl Options {
         Ok(ImportSource::named(source.as_os_str(), platform, Path::to_owned))
     }
 
-    /// The format of an image that does not appear as its name says, or that is converted.
+    /// The format of an image whose name does not say that import fills it, or that is converted.
     fn converted(&self) -> Result<Option<Format>> {
         let failure = |error| super::disk::failure(None, error);
         // What exists is added to, or refused by what it holds.

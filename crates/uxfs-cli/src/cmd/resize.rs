@@ -25,8 +25,8 @@ use crate::{json, number};
 /// Given the directory of a mount made by uxfs, its server grows the volume while it is used, and lengthens
 /// an image file to SIZE. Changes wait for a moment. A mounted volume does not shrink.
 ///
-/// A change in place of an image does not go through the log. The volume is marked as needing repair until all of the
-/// change is written: after a power cut meanwhile, only xfs_repair opens it.
+/// A change in place of an image does not go through the log. The volume is marked as needing repair
+/// until all of the change is written: after a power cut meanwhile, only xfs_repair opens it.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs resize disk.img 20G\n  \

@@ -10,6 +10,8 @@
 //!
 //! Called by the library's resize, which writes the new groups' content and resizes the device.
 
+use core::ops::Range;
+
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
 use uxfs_format::features::Incompat;
@@ -135,13 +137,15 @@ impl Fs {
             set_len(sb, new);
             sb.features_incompat.set((sb.incompat() - Incompat::NEEDSREPAIR).bits());
         });
-        for ag in 1..new.ag_count {
-            let daddr = new.ag_sector_daddr(AgNo(ag), 0);
-            self.put(daddr, &sector)?;
-        }
+        self.put_copies(&sector, 1..new.ag_count)?;
         self.flush()?;
         self.write_superblock(&sector)?;
         self.flush()
+    }
+
+    /// Writes the superblock's copies in these groups.
+    pub(crate) fn put_copies(&self, sector: &[u8], groups: Range<u32>) -> Result<()> {
+        groups.map(AgNo).try_for_each(|ag| self.put(self.geo.ag_sector_daddr(ag, 0), sector))
     }
 
     fn put(&self, daddr: Daddr, sector: &[u8]) -> Result<()> {

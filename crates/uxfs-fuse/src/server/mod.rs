@@ -171,10 +171,9 @@ impl Server {
     /// Changes the options of the mount in a thread of its own. Other requests continue as far as
     /// they need not wait for the volume.
     fn remount(&self, req: &Request, words: &[u8], reply: ReplyXattr) {
-        let owner = rustix::process::geteuid().as_raw();
-        // The options say how much of this machine's memory is used, which a guest does not decide.
-        if req.is_of_guest() || req.uid() != 0 && req.uid() != owner {
-            return reply.error(Errno::PERM);
+        // The options say how much of this machine's memory is used.
+        if let Err(error) = may_administer(req) {
+            return reply.error(error);
         }
         let (volume, words) = (Arc::clone(&self.volume), String::from_utf8_lossy(words).into());
         let work = std::thread::Builder::new().name("uxfs-remount".into());
@@ -186,10 +185,9 @@ impl Server {
 
     /// Grows the volume in a thread of its own.
     fn grow(&self, req: &Request, words: &[u8], reply: ReplyXattr) {
-        let owner = rustix::process::geteuid().as_raw();
-        // A guest does not decide how long this machine's files are.
-        if req.is_of_guest() || req.uid() != 0 && req.uid() != owner {
-            return reply.error(Errno::PERM);
+        // A growth lengthens files of this machine.
+        if let Err(error) = may_administer(req) {
+            return reply.error(error);
         }
         let (volume, words) =
             (Arc::clone(&self.volume), String::from_utf8_lossy(words).into_owned());
@@ -202,10 +200,9 @@ impl Server {
 
     /// Freezes or thaws the volume. A failed freeze thaws what it held back.
     fn freeze_or_thaw(&self, req: &Request, freezes: bool, reply: ReplyXattr) {
-        let owner = rustix::process::geteuid().as_raw();
-        // A guest does not decide what this machine's users wait for.
-        if req.is_of_guest() || req.uid() != 0 && req.uid() != owner {
-            return reply.error(Errno::PERM);
+        // All users of this machine wait for the thaw.
+        if let Err(error) = may_administer(req) {
+            return reply.error(error);
         }
         let done = if freezes { self.volume.freeze() } else { self.volume.thaw() };
         let value = control::froze(freezes);
@@ -215,18 +212,9 @@ impl Server {
         }
     }
 
-    /// Only root and the owner of the mount: a report names files of every user.
-    fn may_scrub(req: &Request) -> Result<()> {
-        let owner = rustix::process::geteuid().as_raw();
-        match req.is_of_guest() || req.uid() != 0 && req.uid() != owner {
-            true => Err(Errno::PERM),
-            false => Ok(()),
-        }
-    }
-
     /// Begins a scrub, or ends it.
     fn scrub(&self, req: &Request, begins: Option<&[u8]>, reply: ReplyXattr) {
-        if let Err(error) = Self::may_scrub(req) {
+        if let Err(error) = may_administer(req) {
             return reply.error(error);
         }
         let done = match begins {
@@ -335,6 +323,15 @@ fn creator(req: &Request, umask: u32) -> Creator {
 /// Type and permissions of a mode.
 fn mode16(mode: u32) -> u16 {
     (mode & 0xffff) as u16
+}
+
+/// Only root and the user who mounted the volume, and no guest.
+fn may_administer(req: &Request) -> Result<()> {
+    let owner = rustix::process::geteuid().as_raw();
+    match !req.is_of_guest() && (req.uid() == 0 || req.uid() == owner) {
+        true => Ok(()),
+        false => Err(Errno::PERM),
+    }
 }
 
 impl Filesystem for Server {
@@ -732,7 +729,8 @@ impl Filesystem for Server {
             return self.scrub(req, None, reply);
         }
         if let Some(value) = self.volume.scrub_value(name) {
-            return reply.send(Self::may_scrub(req).map(|()| &*value));
+            // A report names files of every user.
+            return reply.send(may_administer(req).map(|()| &*value));
         }
         if let Some(words) = name.strip_prefix(defrag::PART) {
             return self.defrag(req, node, words, reply);

@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use uxfs::growth;
 use uxfs::resize::{Method, ResizeError, Target};
-use uxfs::{Error, Fs, NewInode, OpenOptions, WritebackOptions};
+use uxfs::{Error, Fs, NewInode, OpenOptions, SyncMode, WritebackOptions};
 use uxfs_check::{CheckOptions, Severity};
 use uxfs_disk::{BlockDev, FileDev, MemDev, OpenMode};
 use uxfs_oracle::{Fields, Kernel, Rng};
@@ -24,9 +25,10 @@ const LINES: [&str; 4] = [
     "-d su=64k,sw=3 -s size=4k -i size=1024",
 ];
 
-fn open(path: &Path) -> Fs {
+fn open(path: &Path, sync: SyncMode) -> Fs {
     let mut options = OpenOptions::default();
     options.writeback = Some(WritebackOptions::default());
+    options.sync = sync;
     Fs::open(Arc::new(FileDev::open(path, OpenMode::Write).unwrap()), options).unwrap()
 }
 
@@ -70,9 +72,11 @@ fn fill(fs: &Fs, name: &[u8]) -> u64 {
 
 #[test]
 fn a_volume_grows_while_four_threads_write() {
-    for line in LINES.into_iter().take(setting("UXFS_ROUNDS", 2) as usize) {
+    let modes = [SyncMode::Durable, SyncMode::Ordered { loss: Duration::from_secs(5) }];
+    let rounds = LINES.into_iter().zip(modes.into_iter().cycle());
+    for (line, mode) in rounds.take(setting("UXFS_ROUNDS", 2) as usize) {
         let volume = Volume::real(300, line);
-        let fs = open(&volume.path);
+        let fs = open(&volume.path, mode);
         let block = u64::from(fs.geo.block_size);
         let old_inodes = fs.statfs().files;
         let grown = AtomicU64::new(0);
@@ -116,7 +120,7 @@ fn a_volume_grows_while_four_threads_write() {
 #[test]
 fn a_volume_in_use_grows_to_what_is_possible() {
     let volume = Volume::real(300, "-m rmapbt=1");
-    let fs = open(&volume.path);
+    let fs = open(&volume.path, SyncMode::Durable);
     let block = u64::from(fs.geo.block_size);
     let group = u64::from(fs.geo.ag_blocks) * block;
     let whole = fs.geo.dblocks * block;

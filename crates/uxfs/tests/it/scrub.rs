@@ -294,3 +294,27 @@ fn a_frozen_volume_is_not_scrubbed() {
     let fs = volume.open_read_only();
     clean(&scrub(&fs, ScrubOptions::default(), &|_| {}).unwrap());
 }
+
+/// A file that is in use without a name is on a list of unlinked inodes, which a check of an image
+/// reports.
+#[test]
+fn files_in_use_without_a_name_are_no_damage() {
+    let volume = Volume::small(64, "");
+    let fs = volume.open();
+    fill(&fs);
+    let dir = fs.lookup(fs.root(), b"d0").unwrap();
+    for number in [0, 1] {
+        let name = format!("a rather long name of file number {number}");
+        fs.hold(fs.lookup(dir, name.as_bytes()).unwrap());
+        fs.unlink(dir, name.as_bytes()).unwrap();
+    }
+    assert_eq!(fs.unlinked(), 2);
+    clean(&scrub(&fs, ScrubOptions::default(), &|_| {}).unwrap());
+    // The freeze of the scrub has put everything in place.
+    let copy = volume.path.with_extension("copy");
+    std::fs::copy(&volume.path, &copy).unwrap();
+    let dev = FileDev::open(&copy, OpenMode::Read).unwrap();
+    let report = check(&dev, &CheckOptions::default(), &|_| {}).unwrap();
+    assert!(report.findings.iter().any(|finding| finding.code == "unlinked-list"), "{report}");
+    fs.close().unwrap();
+}
