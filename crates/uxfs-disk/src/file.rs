@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use uxfs_host::{FileExt, is_block_device};
 
+use crate::bulk::Bulk;
 use crate::holes::{self, Holes};
 use crate::lock::Locked;
 use crate::presence::Presence;
@@ -35,13 +36,15 @@ pub struct FileDev {
     sector: u32,
     /// The same file opened for direct I/O, if the host supports it; opened at first use.
     direct: OnceLock<Option<File>>,
+    /// Bulk data of a regular file on its way to the disk.
+    bulk: Bulk,
     /// The holes of a sparse file that is open for writing.
     holes: Option<Holes>,
     presence: Presence,
 }
 
 /// May `data` be written at `offset` by direct I/O?
-pub(crate) fn is_aligned(offset: u64, data: &[u8]) -> bool {
+fn is_aligned(offset: u64, data: &[u8]) -> bool {
     offset.is_multiple_of(DIRECT_ALIGN as u64)
         && data.len().is_multiple_of(DIRECT_ALIGN)
         && data.as_ptr().addr().is_multiple_of(DIRECT_ALIGN)
@@ -75,13 +78,13 @@ impl FileDev {
         }
         // The metadata of a block device does not include its length; the seek position does.
         let len = (&*file).seek(SeekFrom::End(0))?;
-        let direct = OnceLock::new();
+        let (direct, bulk) = (OnceLock::new(), Bulk::default());
         let sector = if device { sys::sector_size(&file) } else { 512 };
         let regular = kind.is_file();
         let holes = if write && regular { Holes::of(&file, len) } else { None };
         let presence = Presence::new(regular, len);
         let len = AtomicU64::new(len);
-        Ok(Self { file, len, read_only: !write, regular, sector, direct, holes, presence })
+        Ok(Self { file, len, read_only: !write, regular, sector, direct, bulk, holes, presence })
     }
 
     /// Fails if the kernel has the file or device mounted, directly or through a loop device. Opening for
@@ -159,6 +162,11 @@ impl BlockDev for FileDev {
     }
 
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if self.regular {
+            self.write_at(offset, data)?;
+            self.bulk.written(&self.file, offset, data.len());
+            return Ok(());
+        }
         if is_aligned(offset, data)
             && let Some(direct) = self.direct()
             && self.write_with(offset, data.len(), || direct.write_all_at(data, offset)).is_ok()

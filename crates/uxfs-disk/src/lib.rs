@@ -14,6 +14,7 @@
 #![warn(missing_docs)]
 
 mod aligned;
+mod bulk;
 pub mod explicit;
 #[doc(hidden)]
 pub mod fault;
@@ -96,8 +97,9 @@ pub trait BlockDev: Send + Sync {
     /// As [`BlockDev::write_at`].
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()>;
 
-    /// Writes a large piece of data that will not be read soon. Bypasses the host's page cache if
-    /// the device can and if `data` and `offset` are multiples of [`DIRECT_ALIGN`].
+    /// Writes a large piece of data that will not be read soon: it does not stay in the host's page cache if
+    /// the device can avoid that. A block device needs `data` and `offset` to be multiples of
+    /// [`DIRECT_ALIGN`] for it.
     ///
     /// # Errors
     /// As [`BlockDev::write_at`].

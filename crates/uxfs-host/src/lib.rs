@@ -32,7 +32,7 @@ pub use holes::{Next, next_data, next_hole};
 pub use listening::ListeningSocket;
 pub use names::{OsStrExt, OsStringExt, os_str, plain_name};
 pub use positioned::FileExt;
-pub use room::{free_room, will_need};
+pub use room::{free_room, will_need, wont_need};
 #[cfg(unix)]
 pub use socket::remove_stale_socket;
 pub use stat::{LEFT_OUT, Stat, Type, id_of, is_block_device};

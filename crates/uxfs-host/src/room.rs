@@ -19,6 +19,15 @@ pub fn free_room(_: &Path) -> Option<u64> {
     None
 }
 
+/// Says that a range of the file will not be used soon. Linux begins to write what is not written yet, and
+/// drops what is from its page cache: called again later, it drops all. A hint, as [`will_need`].
+pub fn wont_need(file: &File, offset: u64, len: NonZeroU64) {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::fs::fadvise(file, offset, Some(len), rustix::fs::Advice::DontNeed);
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, offset, len);
+}
+
 /// Says that a range of the file will be read soon. A hint: if the host ignores it, or has no such
 /// hint, reading is only slower.
 pub fn will_need(file: &File, offset: u64, len: NonZeroU64) {

@@ -18,18 +18,17 @@ mod header;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use imago::format::PreallocateMode;
 use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
 use imago::{
-    FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Storage, StorageExt, StorageOpenOptions,
+    FormatAccess, FormatCreateBuilder, FormatDriverBuilder, StorageExt, StorageOpenOptions,
 };
-use uxfs_host::FileExt;
 
+use crate::bulk::Bulk;
 use crate::presence::Presence;
-use crate::{BlockDev, DIRECT_ALIGN, file, host, is_qcow2, lock, storage, sys};
+use crate::{BlockDev, host, is_qcow2, lock, storage, sys};
 
 type Image = FormatAccess<imago::file::File>;
 
@@ -41,8 +40,8 @@ pub struct Qcow2Dev {
     image: Image,
     /// The image file; its length is checked for truncation.
     file: File,
-    /// The same file opened for direct writes, if the host supports it; opened at first use.
-    direct: OnceLock<Option<File>>,
+    /// Bulk data on its way to the disk.
+    bulk: Bulk,
     presence: Presence,
     len: u64,
     read_only: bool,
@@ -79,7 +78,7 @@ impl Qcow2Dev {
         let len = image.size();
         let file = file.try_clone()?;
         let presence = Presence::new(true, file.metadata()?.len());
-        Ok(Self { image, file, direct: OnceLock::new(), presence, len, read_only: !write })
+        Ok(Self { image, file, bulk: Bulk::default(), presence, len, read_only: !write })
     }
 
     /// Gives the disk another length, durably. What was behind the new end is lost; what is new reads as
@@ -161,24 +160,13 @@ impl BlockDev for Qcow2Dev {
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check(offset, data.len())?;
         self.check_file()?;
-        let Some(direct) = self.direct.get_or_init(|| sys::direct(&self.file)) else {
-            return self.image.write(data, offset);
-        };
         let (mut rest, mut at) = (data, offset);
         while !rest.is_empty() {
             let len = rest.len() as u64;
             let (storage, start, mapped) = self.image.ensure_data_mapping(at, len, true)?;
             let (piece, behind) = rest.split_at(mapped.min(len) as usize);
-            let aligned = file::is_aligned(start, piece);
-            if aligned && start + mapped > storage.size()? {
-                // Only imago may make the file grow: it would cut off what it does not know of.
-                storage.write_zeroes(start + mapped - DIRECT_ALIGN as u64, DIRECT_ALIGN as u64)?;
-            }
-            let done = aligned && direct.write_all_at(piece, start).is_ok();
-            if !done {
-                // Direct I/O failed; an ordinary write reports the definitive result.
-                self.image.write(piece, at)?;
-            }
+            storage.write(piece, start)?;
+            self.bulk.written(&self.file, start, piece.len());
             at += piece.len() as u64;
             rest = behind;
         }
