@@ -69,8 +69,13 @@ impl Mount {
     /// written? Buffers may take half as much again, and inodes.
     pub(crate) fn much_dirty(&self, times: usize) -> bool {
         let cache = self.options.cache_bytes.max(CACHE_MIN);
-        self.bufs.dirty_bytes() > times.saturating_mul(cache / 2 * 3)
+        self.bufs.dirty_bytes() > times.saturating_mul(self.most_dirty())
             || self.inodes.dirty_count() > times.saturating_mul(cache / INODE)
+    }
+
+    /// Bytes of buffers that may be dirty, unless so much is written at a time that more may be.
+    pub(crate) fn most_dirty(&self) -> usize {
+        self.options.cache_bytes.max(CACHE_MIN) / 2 * 3
     }
 
     /// The metadata in memory.
@@ -91,12 +96,24 @@ impl Mount {
             return Ok(false);
         }
         self.mark_in_danger()?;
-        let done = self.inodes.flush(self).and_then(|()| self.bufs.write_back());
+        let done = self.write_inodes_and_buffers();
         if let Err(error) = &done {
             self.shut_down(Cause::of("writing back", error));
         }
         self.freed.store(false, Ordering::Release);
         done.map(|()| true)
+    }
+
+    /// Each inode may dirty a cluster of its own, so memory is bounded by turns: some inodes go into their
+    /// clusters, then all dirty buffers are written.
+    fn write_inodes_and_buffers(&self) -> Result<()> {
+        while self.inodes.flush(self, self.most_dirty())? {
+            self.bufs.write_back()?;
+        }
+        self.bufs.write_back()?;
+        self.bufs.shrink();
+        self.inodes.shrink();
+        Ok(())
     }
 
     pub(crate) fn mark_in_danger(&self) -> Result<()> {

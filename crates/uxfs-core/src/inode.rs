@@ -337,12 +337,11 @@ impl Inodes {
         .collect()
     }
 
-    /// Writes all dirty inodes into their cluster buffers. The caller has closed the gate.
-    pub(crate) fn flush(&self, fs: &Mount) -> Result<()> {
-        let dirty = core::mem::take(&mut *self.dirty.lock());
-        self.dirty_count.fetch_sub(dirty.len(), Ordering::Relaxed);
+    /// Writes dirty inodes into their cluster buffers, in ascending order, until `most` bytes of buffers are
+    /// dirty. Returns whether there are more. The caller has closed the gate.
+    pub(crate) fn flush(&self, fs: &Mount, most: usize) -> Result<bool> {
         let mut cluster: Option<BufRef> = None;
-        for (ino, cell) in dirty {
+        while let Some((ino, cell)) = self.take_dirty() {
             let ino = Ino(ino);
             let mut state = sync::write(&cell);
             let (daddr, offset) = locate(&fs.geo, ino);
@@ -359,9 +358,19 @@ impl Inodes {
             self.epoch.fetch_add(1, Ordering::AcqRel);
             drop(content);
             fs.bufs.mark_dirty(&buf);
+            if fs.bufs.dirty_bytes() >= most {
+                return Ok(self.dirty_count() > 0);
+            }
             cluster = Some(buf);
         }
-        Ok(())
+        Ok(false)
+    }
+
+    /// The first dirty inode. The caller makes it clean.
+    fn take_dirty(&self) -> Option<(u64, InodeRef)> {
+        let first = self.dirty.lock().pop_first()?;
+        self.dirty_count.fetch_sub(1, Ordering::Relaxed);
+        Some(first)
     }
 }
 

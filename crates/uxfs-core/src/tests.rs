@@ -19,7 +19,7 @@ use crate::buf::{Piece, Pieces};
 use crate::inode::Changed;
 use crate::inode::InodeState;
 use crate::journal::{Journal, JournalOptions, Op as OpKind, RollPolicy};
-use crate::ops::{Content, Fallocate, NewInode};
+use crate::ops::{Content, Fallocate, NewInode, SetAttr};
 use crate::tx::Tx;
 use crate::{Error, Fs, OpenOptions, bmap};
 
@@ -612,5 +612,41 @@ fn a_chain_that_waits_for_log_space_relogs_its_intents() {
     assert!(fs.extents(file).unwrap().is_empty());
     assert_eq!(fs.stats().logspace_overruns, 0);
     Arc::into_inner(fs).unwrap().close().unwrap();
+    uxfs_oracle::repair(&path).unwrap();
+}
+
+/// Inodes that lie far apart go into their clusters in turns, so that no more buffers than the cache may
+/// have become dirty at once.
+#[test]
+fn dirty_inodes_are_written_a_cache_at_a_time() {
+    let cache_bytes = 4 << 20;
+    let v = volume_with(&[], OpenOptions { cache_bytes, ..unlogged() });
+    let most = v.fs.most_dirty();
+    let mut far = Vec::new();
+    for dir in 0..600 {
+        let dir =
+            v.fs.create(v.fs.root(), format!("d{dir}").as_bytes(), &NewInode::dir(0o755)).unwrap();
+        far.push(dir);
+        for name in 0..64 {
+            v.fs.create(dir, format!("{name}").as_bytes(), &NewInode::file(0o644)).unwrap();
+        }
+    }
+    v.fs.write_all().unwrap();
+    for dir in &far {
+        let change = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
+        v.fs.set_attr(*dir, &change).unwrap();
+    }
+    assert_eq!(v.fs.inodes.dirty_count(), far.len());
+    let mut turns = 1;
+    while v.fs.inodes.flush(&v.fs, most).unwrap() {
+        assert!((most..most + (64 << 10)).contains(&v.fs.bufs.dirty_bytes()));
+        v.fs.bufs.write_back().unwrap();
+        turns += 1;
+    }
+    assert!(turns > 1, "the inodes lie too near each other");
+    v.fs.write_all().unwrap();
+    assert!(far.iter().all(|dir| v.fs.stat(*dir).unwrap().mode & 0o777 == 0o700));
+    let Volume { _dir, path, fs, .. } = v;
+    fs.close().unwrap();
     uxfs_oracle::repair(&path).unwrap();
 }
