@@ -33,6 +33,8 @@ const OTHER: u16 = 0x20;
 const NO_ID: u32 = u32::MAX;
 /// Linux limits an attribute value to 64 KiB.
 const ENTRIES_MAX: usize = ((64 << 10) - 4) / 8;
+/// Most bytes of an entry's text; names of users have at most 256.
+const ENTRY_TEXT_MAX: usize = 1024;
 
 /// Converts an ACL's text to the attribute's value.
 pub(crate) fn from_text(text: &[u8]) -> Result<Vec<u8>, String> {
@@ -60,6 +62,9 @@ pub(crate) fn from_text(text: &[u8]) -> Result<Vec<u8>, String> {
 }
 
 fn entry_from_text(item: &[u8]) -> Result<(u16, u32, u16), String> {
+    if item.len() > ENTRY_TEXT_MAX {
+        return Err(format!("ACL entry of {} bytes", item.len()));
+    }
     let bad = || format!("invalid ACL entry '{}'", item.escape_ascii());
     // Some writers mark each entry of a default ACL.
     let item = item.strip_prefix(b"default:").unwrap_or(item);

@@ -12,6 +12,7 @@
 //!
 //! Used by the importers of trees.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -134,6 +135,15 @@ struct Descriptor {
     platform: Option<Platform>,
 }
 
+/// What the indexes refer to.
+#[derive(Default)]
+struct Found {
+    images: Vec<Descriptor>,
+    /// Digests of the indexes that were read, and of the images: a document that is named twice, with
+    /// whatever tags, counts once.
+    seen: HashSet<String>,
+}
+
 struct Layout<'a> {
     dir: &'a Path,
     platform: Option<&'a Platform>,
@@ -154,13 +164,14 @@ impl OciImage {
         layout.check_version()?;
         let path = dir.join("index.json");
         let index = json(&path, &read_all(&path)?)?;
-        let mut found = Vec::new();
+        let mut found = Found::default();
         for descriptor in descriptors(&path, &index, "manifests")? {
             let named = tag.is_none_or(|tag| descriptor.tag.as_deref() == Some(tag));
             if named {
                 layout.images(descriptor, 0, &mut found)?;
             }
         }
+        let found = found.images;
         let image = layout.choose(tag, &path, &index, found)?;
         Ok(Self { layers: layout.layers(&image)? })
     }
@@ -327,14 +338,15 @@ impl Layout<'_> {
         &self,
         descriptor: Descriptor,
         depth: u32,
-        found: &mut Vec<Descriptor>,
+        found: &mut Found,
     ) -> Result<(), ArchiveError> {
         let media = descriptor.media_type.as_str();
-        if MANIFEST.contains(&media) {
-            found.push(descriptor);
+        let image = MANIFEST.contains(&media);
+        if !image && !INDEX.contains(&media) || !found.seen.insert(descriptor.digest.clone()) {
             return Ok(());
         }
-        if !INDEX.contains(&media) {
+        if image {
+            found.images.push(descriptor);
             return Ok(());
         }
         let (path, index) = self.document(&descriptor)?;
@@ -387,8 +399,7 @@ impl Layout<'_> {
             let Some(platform) = self.platform_of(&image)? else { continue };
             if !platform.serves(wanted) {
                 others.push(platform.to_string());
-            } else if fitting.iter().all(|other| other.digest != image.digest) {
-                // The same image with two tags counts once.
+            } else {
                 fitting.push(image);
             }
         }

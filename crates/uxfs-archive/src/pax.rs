@@ -10,6 +10,7 @@
 
 use crate::acl;
 use crate::entry::{Meta, PATH_MAX, Time, Xattrs, normal_xattrs};
+use crate::sparse::SEGMENTS_MAX;
 
 /// Maximum size of one entry's PAX headers in bytes: about 4,000 attributes of the largest size.
 pub(crate) const HEADER_MAX: u64 = 256 << 20;
@@ -19,6 +20,8 @@ pub(crate) const GLOBAL_MAX: u64 = 8 << 20;
 pub(crate) const XATTR_MAX: usize = 64 << 10;
 /// Linux' maximum length of an attribute name in bytes.
 const XATTR_NAME_MAX: usize = 255;
+/// Maximum number of attributes of one entry.
+const XATTRS_MAX: usize = 100_000;
 const NANOS: u32 = 1_000_000_000;
 
 /// GNU's sparse keys; the set of keys determines the version.
@@ -86,6 +89,17 @@ pub(crate) fn records(
         data = &data[length..];
     }
     Ok(())
+}
+
+impl SparseKeys {
+    /// Adds a number to the map.
+    fn push(&mut self, number: u64) -> Result<(), String> {
+        if self.map.len() >= 2 * SEGMENTS_MAX {
+            return Err(format!("sparse map with more than {SEGMENTS_MAX} segments"));
+        }
+        self.map.push(number);
+        Ok(())
+    }
 }
 
 impl Extended {
@@ -162,13 +176,13 @@ impl Extended {
                     return Err("GNU.sparse.offset and .numbytes do not alternate".into());
                 }
                 sparse.mapped = true;
-                sparse.map.push(parse(key, value)?);
+                sparse.push(parse(key, value)?)?;
             }
             b"GNU.sparse.map" => {
                 sparse.mapped = true;
                 sparse.map.clear();
                 for number in value.split(|byte| *byte == b',').filter(|n| !n.is_empty()) {
-                    sparse.map.push(parse(key, number)?);
+                    sparse.push(parse(key, number)?)?;
                 }
             }
             _ => return Ok(false),
@@ -190,6 +204,9 @@ impl Extended {
                 name.escape_ascii(),
                 value.len()
             ));
+        }
+        if self.xattrs.len() >= XATTRS_MAX {
+            return Err(format!("more than {XATTRS_MAX} extended attributes"));
         }
         self.xattrs.push((name, value));
         Ok(())

@@ -5,12 +5,17 @@
 //! 2. A level's rules end with the first one that matches all that is in the directory.
 //! 3. Within a directory aliases replace the same prefix of every path, except of paths that are
 //!    aliases themselves; those are looked up among all rules.
+//! 4. There are at most [`LEVELS_MAX`] levels, so that a hostile path costs little memory. What lies
+//!    deeper is looked up among all rules.
 
 use std::borrow::Cow;
 
 use crate::contexts::FileContexts;
 use crate::error::ContextsError;
 use crate::kind::FileKind;
+
+/// Most levels that are kept. Each has its path, so memory grows with the square of the depth.
+const LEVELS_MAX: usize = 256;
 
 /// A series of lookups.
 #[derive(Debug)]
@@ -57,7 +62,8 @@ impl<'a> Lookup<'a> {
         let contexts = self.contexts;
         let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         let (dir, name) = (&path[..end], path.get(end + 1..).unwrap_or_default());
-        if name.is_empty() {
+        let deep = dir.iter().filter(|byte| **byte == b'/').nth(LEVELS_MAX).is_some();
+        if name.is_empty() || deep {
             return find(contexts, &contexts.others, &replace(contexts, path.into()), kind);
         }
         let level = self.enter(dir);

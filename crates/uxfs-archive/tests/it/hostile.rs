@@ -148,6 +148,17 @@ fn more_harmful_entries_are_refused() {
     assert_error(&map("0,1,2"), &["odd number"]);
     assert_error(&map("0,2"), &["2 bytes of data, but 1 are stored"]);
     assert_error(&[record(b"GNU.sparse.map=0,1"), file("y")], &["without GNU.sparse.size"]);
+    // What a few bytes of a compressed archive could make large.
+    let numbers = "0,".repeat(3 << 20);
+    assert_error(
+        &[record(format!("GNU.sparse.map={numbers}").as_bytes()), file("y")],
+        &["segments"],
+    );
+    let names: Vec<u8> = body(&record(b"SCHILY.xattr.user.a=")).repeat(100_001);
+    assert_error(&[entry("x", b'x', &names), file("y")], &["extended attributes"]);
+    let list = [&b"SCHILY.acl.access=user:"[..], &b":".repeat(1 << 20)].concat();
+    let error = error_of(&[record(&list), file("y")].concat());
+    assert!(error.contains("ACL entry of 1048581 bytes") && error.len() < 1000, "{error}");
     // Only extended headers, without an entry.
     let flood: Vec<Vec<u8>> = (0..65).map(|_| record(b"comment=x")).collect();
     assert_error(&flood, &["extended headers"]);

@@ -200,3 +200,18 @@ fn aliases() {
         );
     }
 }
+
+#[test]
+fn paths_deeper_than_the_levels_that_are_kept() {
+    let rules = "/.* u:r:any\n/a/.* u:r:a\n(/a)+/f u:r:f\n/p/.*/f u:r:p\n";
+    let deep = |count: usize, name: &str| format!("{}/{name}", "/a".repeat(count));
+    let paths: Vec<String> = [1, 255, 256, 257, 258, 300]
+        .iter()
+        .flat_map(|count| {
+            [deep(*count, "f"), deep(*count, "g"), format!("/x{}", deep(*count, "f"))]
+        })
+        .collect();
+    let paths: Vec<&str> = paths.iter().map(String::as_str).collect();
+    check(&[("", rules)], &paths);
+    check(&[("", rules), (".subs", "/x /p\n")], &paths);
+}
