@@ -115,6 +115,7 @@ pub fn run(
     let mut build = Build {
         plan: &plan,
         work: &work,
+        output: &options.output,
         epoch: options.source_date_epoch,
         disk: work.path().join("disk"),
         warnings: Vec::new(),
@@ -153,6 +154,7 @@ pub fn run(
 struct Build<'a> {
     plan: &'a Plan,
     work: &'a WorkDir,
+    output: &'a Path,
     epoch: Option<i64>,
     disk: PathBuf,
     warnings: Vec<String>,
@@ -267,6 +269,7 @@ impl Build<'_> {
         wanted.owners = xfs.owners.clone();
         wanted.source_date_epoch = self.epoch;
         wanted.force = true;
+        wanted.left_out = vec![self.output.to_owned(), self.work.path().to_owned()];
         let mut summary = import::run(&wanted, self.progress)?;
         self.warnings.append(&mut summary.warnings);
         Ok(summary)

@@ -146,10 +146,10 @@ impl Gpt {
         let used = entries.filter(|(_, raw)| raw[..16].iter().any(|byte| *byte != 0));
         let range = |(number, raw): (u32, &[u8])| {
             let (first, last) = (u64_at(raw, 32), u64_at(raw, 40));
-            let end = last.checked_add(1)?.checked_mul(SECTOR)?;
-            Some((number, first.checked_mul(SECTOR)?, end))
+            let bytes = |sectors: u64| sectors.saturating_mul(SECTOR);
+            (number, bytes(first), bytes(last.saturating_add(1)))
         };
-        used.filter_map(range).collect()
+        used.map(range).collect()
     }
 
     /// Moves the end of a partition to the byte before `end`, a multiple of [`SECTOR`].

@@ -42,6 +42,7 @@ pub fn run(
     let fills_qcow2 = matches!(format, Format::Qcow2 { compress: false });
     let disk: PathBuf = work.path().join(if fills_qcow2 { "disk.qcow2" } else { "disk" });
     options.image.clone_from(&disk);
+    options.left_out.extend([target.clone(), work.path().to_owned()]);
     let summary = import::run(&options, progress)?;
     let identity = match options.mkfs.uuid {
         Some(uuid) => Identity::Seed(uuid.0.to_vec()),

@@ -53,6 +53,9 @@ pub fn run(path: &Path, len: u64) -> std::result::Result<DiskResize, ImageError>
     let read = Gpt::read(&*dev, None).or_else(|_| Gpt::read(&*dev, Some(before)));
     let mut gpt = read.map_err(host())?;
     let last = gpt.ranges().into_iter().max_by_key(|(_, _, end)| *end);
+    if last.is_some_and(|(_, _, end)| end > before) {
+        return Err(refused("has a partition that ends behind the disk".into()));
+    }
     let least = last.map_or(0, |(_, _, end)| end) + gpt.tail();
     if len < least {
         let problem = format!("the partitions and the table need {least} bytes, more than {len}");

@@ -34,6 +34,8 @@ pub struct Options {
     pub hidden_sectors: u32,
     /// Latest time of a file, seconds since 1970.
     pub latest: i64,
+    /// Time of directories that no directory of the host stands for, seconds since 1970.
+    pub made: i64,
 }
 
 /// Why a volume cannot be made.

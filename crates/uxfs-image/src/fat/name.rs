@@ -1,6 +1,6 @@
 //! Names in a FAT directory: the long name, and the short one of 8 and 3 characters that each entry has.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Longest name in UTF-16 units.
 const LONGEST: usize = 255;
@@ -47,6 +47,8 @@ pub(super) fn folded(name: &str) -> String {
 #[derive(Default)]
 pub(super) struct ShortNames {
     used: HashSet<Short>,
+    /// The number to try next for a stem and extension.
+    next: HashMap<(Vec<u8>, Vec<u8>), u32>,
 }
 
 impl ShortNames {
@@ -62,15 +64,19 @@ impl ShortNames {
             Some((stem, extension)) => (stem, extension),
             None => (name, ""),
         };
-        let (stem, extension) = (reduced(stem), reduced(extension));
-        for number in 1..1_000_000u32 {
+        let (mut stem, mut extension) = (reduced(stem), reduced(extension));
+        // What of them can be in a short name with a number.
+        stem.truncate(6);
+        extension.truncate(3);
+        let next = self.next.entry((stem.clone(), extension.clone())).or_insert(1);
+        for number in *next..1_000_000u32 {
             let tail = format!("~{number}");
             let mut short = [b' '; 11];
             let keep = stem.len().min(8 - tail.len());
             short[..keep].copy_from_slice(&stem[..keep]);
             short[keep..keep + tail.len()].copy_from_slice(tail.as_bytes());
-            let extension = &extension[..extension.len().min(3)];
-            short[8..8 + extension.len()].copy_from_slice(extension);
+            short[8..8 + extension.len()].copy_from_slice(&extension);
+            *next = number + 1;
             if self.used.insert(short) {
                 return Some(Name { short, long });
             }
@@ -147,6 +153,19 @@ mod tests {
             }
             assert_eq!(!got.long.is_empty(), long, "{name}");
         }
+    }
+
+    /// Each name costs a few steps, however many are similar.
+    #[test]
+    fn many_similar_names_are_numbered() {
+        let mut names = ShortNames::default();
+        assert!(names.add("SIMILA~2.TXT").unwrap().long.is_empty());
+        let mut last = [0; 11];
+        for number in 0..60_000 {
+            last = names.add(&format!("similar {number}.txt")).unwrap().short;
+        }
+        // The second number is taken.
+        assert_eq!(last.escape_ascii().to_string(), "SI~60001TXT");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The files that go into a FAT volume, read from directories and named one by one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::io;
@@ -31,6 +31,8 @@ pub(super) enum Node {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Dir {
     nodes: BTreeMap<String, Node>,
+    /// The names of `nodes` by what FAT takes for the same name.
+    folded: HashMap<String, String>,
     /// Seconds since 1970; `None` for a directory that no directory of the host stands for.
     pub(super) mtime: Option<i64>,
 }
@@ -73,12 +75,14 @@ impl Tree {
         };
         let mut dir = &mut self.root;
         for name in dirs {
-            let new = || Node::Dir(Dir::default());
-            let key = dir.key(name).unwrap_or_else(|| (*name).to_owned());
             check(name, Path::new(place))?;
-            match dir.nodes.entry(key).or_insert_with(new) {
-                Node::Dir(next) => dir = next,
-                Node::File { .. } => return Err(refused(Path::new(place), "goes through a file")),
+            let node = match dir.key(name) {
+                Some(key) => dir.nodes.get_mut(&key),
+                None => Some(dir.put((*name).to_owned(), Node::Dir(Dir::default()))),
+            };
+            match node {
+                Some(Node::Dir(next)) => dir = next,
+                _ => return Err(refused(Path::new(place), "goes through a file")),
             }
         }
         dir.insert((*last).to_owned(), node, Path::new(place))
@@ -109,7 +113,7 @@ fn read(path: &Path, meta: &Metadata, depth: usize) -> io::Result<Node> {
     if !meta.is_dir() {
         return Err(refused(path, "FAT holds only files and directories"));
     }
-    let mut dir = Dir { nodes: BTreeMap::new(), mtime: Some(mtime(meta)) };
+    let mut dir = Dir { mtime: Some(mtime(meta)), ..Dir::default() };
     let mut paths: Vec<PathBuf> = Vec::new();
     for entry in std::fs::read_dir(path).map_err(at)? {
         paths.push(entry.map_err(at)?.path());
@@ -127,18 +131,23 @@ fn read(path: &Path, meta: &Metadata, depth: usize) -> io::Result<Node> {
 impl Dir {
     /// The name under which an entry is there already, in whatever case.
     fn key(&self, name: &str) -> Option<String> {
-        if self.nodes.contains_key(name) {
-            return Some(name.to_owned());
-        }
-        let folded = name::folded(name);
-        self.nodes.keys().find(|there| name::folded(there) == folded).cloned()
+        self.folded.get(&name::folded(name)).cloned()
+    }
+
+    /// Adds a name that is not there.
+    fn put(&mut self, name: String, node: Node) -> &mut Node {
+        self.folded.insert(name::folded(&name), name.clone());
+        self.nodes.entry(name).or_insert(node)
     }
 
     fn insert(&mut self, name: String, node: Node, path: &Path) -> io::Result<()> {
         check(&name, path)?;
         match (self.key(&name), node) {
             (None, node) => {
-                self.nodes.insert(name, node);
+                if self.nodes.len() as u64 >= ENTRIES_MAX {
+                    return Err(refused(path, "one of too many names in its directory for FAT"));
+                }
+                self.put(name, node);
                 Ok(())
             }
             (Some(key), Node::Dir(dir)) => match self.nodes.get_mut(&key) {

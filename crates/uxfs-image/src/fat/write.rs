@@ -77,7 +77,7 @@ impl Writer<'_> {
         let extra = if parent.is_some() { 2 } else { u64::from(label.is_some()) };
         let len = Dir::len(&entries, extra);
         let own = self.take(self.layout.dir_clusters(len, parent.is_none())?)?;
-        let here = Place { cluster: own, time: self.time(dir.mtime.unwrap_or(i64::MAX)) };
+        let here = Place { cluster: own, time: self.time(dir.mtime.unwrap_or(self.options.made)) };
         let mut raw = Vec::with_capacity(len as usize);
         match parent {
             // The root's number is 0 in `..`.

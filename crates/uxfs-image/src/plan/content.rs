@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use uxfs::clock::Clock;
 use uxfs::format::Uuid;
 use uxfs::import::{ImportSource, Owners};
 use uxfs::mkfs;
@@ -195,6 +196,7 @@ impl Context<'_> {
             bits: given.bits,
             hidden_sectors: 0,
             latest: self.origin.epoch.unwrap_or(i64::MAX),
+            made: self.origin.epoch.unwrap_or_else(|| Clock::Real.now().sec),
         };
         Ok(Fat { tree, options })
     }
