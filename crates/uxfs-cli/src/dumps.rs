@@ -119,7 +119,7 @@ pub(crate) fn restore(
     let new_file = NewFile::create(target).map_err(host)?;
     let dev = open_target(target, restore.volume_len()).map_err(host)?;
     let summary = restore.run(&dev, dev.is_regular(), progress).map_err(failed)?;
-    new_file.keep();
+    new_file.keep_durably().map_err(host)?;
     Ok(summary)
 }
 

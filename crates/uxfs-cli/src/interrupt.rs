@@ -77,8 +77,12 @@ fn on_signal(end: impl FnOnce(i32) + Send + 'static) -> io::Result<()> {
 }
 
 fn end(command: &str, image: &Path, signal: i32) -> ! {
+    let overwritten = new_file::is_overwritten(image);
     let removed: Vec<PathBuf> = new_file::remove_unfinished();
     let words = match removed.is_empty() && (address::is(image) || image.exists()) {
+        true if overwritten && command == "import" => {
+            format!("the volume in {} is unfinished until import runs again", image.display())
+        }
         // What the command was to overwrite.
         true if matches!(command, "mkfs" | "mdrestore" | "restore" | "xfs_copy") => {
             let image = image.display();

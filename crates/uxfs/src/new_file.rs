@@ -25,8 +25,20 @@ struct Record {
 
 static RECORDS: Mutex<Vec<Record>> = Mutex::new(Vec::new());
 
+/// Paths of files that existed and are being overwritten.
+static OVERWRITTEN: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
 fn records() -> MutexGuard<'static, Vec<Record>> {
     RECORDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn overwritten() -> MutexGuard<'static, Vec<PathBuf>> {
+    OVERWRITTEN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Is the file overwritten by this process and not finished? Files that this process created do not count.
+pub fn is_overwritten(path: &Path) -> bool {
+    overwritten().iter().any(|other| other == path)
 }
 
 /// A new file on the host. Dropping it removes the file, unless [`NewFile::keep`] was called.
@@ -35,6 +47,8 @@ fn records() -> MutexGuard<'static, Vec<Record>> {
 pub struct NewFile {
     /// `None` if the file existed before.
     record: Option<Record>,
+    /// The path of a file that existed before.
+    overwritten: Option<PathBuf>,
 }
 
 impl NewFile {
@@ -53,7 +67,9 @@ impl NewFile {
             Err(error) => return Err(error),
         };
         records.extend(record.clone());
-        Ok(Self { record })
+        let existed = record.is_none().then(|| path.to_owned());
+        overwritten().extend(existed.clone());
+        Ok(Self { record, overwritten: existed })
     }
 
     /// True if the file did not exist before.
@@ -67,10 +83,32 @@ impl NewFile {
             records().retain(|other| *other != record);
         }
     }
+
+    /// Marks the file as finished, after its name is on stable storage. Its content is the caller's to sync.
+    ///
+    /// # Errors
+    /// The errors of syncing the directory; the file is then removed.
+    pub fn keep_durably(self) -> io::Result<()> {
+        if let Some(record) = &self.record {
+            uxfs_host::sync_dir(dir_of(&record.path))?;
+        }
+        self.keep();
+        Ok(())
+    }
+}
+
+/// The directory that a path's name is in.
+fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl Drop for NewFile {
     fn drop(&mut self) {
+        if let Some(path) = self.overwritten.take() {
+            let mut all = overwritten();
+            let at = all.iter().position(|other| *other == path);
+            at.map(|at| all.swap_remove(at));
+        }
         if let Some(record) = self.record.take() {
             let mut records = records();
             records.retain(|other| *other != record);
@@ -130,8 +168,7 @@ impl WorkDir {
         let records = records();
         std::fs::rename(file, target)?;
         drop(records);
-        let dir = target.parent().filter(|dir| !dir.as_os_str().is_empty());
-        uxfs_host::sync_dir(dir.unwrap_or(Path::new(".")))
+        uxfs_host::sync_dir(dir_of(target))
     }
 }
 
@@ -193,11 +230,16 @@ mod tests {
         std::fs::write(&old, "old").unwrap();
         drop(NewFile::create(&old).unwrap());
         assert!(old.exists());
+        let (one, two) = (NewFile::create(&old).unwrap(), NewFile::create(&old).unwrap());
+        drop(one);
+        assert!(is_overwritten(&old));
+        two.keep();
+        assert!(!is_overwritten(&old));
         let new_file = NewFile::create(&new).unwrap();
-        assert!(new_file.is_new() && new.exists());
+        assert!(new_file.is_new() && new.exists() && !is_overwritten(&new));
         drop(new_file);
         assert!(!new.exists());
-        NewFile::create(&new).unwrap().keep();
+        NewFile::create(&new).unwrap().keep_durably().unwrap();
         assert!(new.exists());
         std::fs::remove_file(&new).unwrap();
         // Another process put another file in its place meanwhile.

@@ -24,8 +24,9 @@ use crate::{number, time};
 /// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
 /// `oci:DIR[:TAG]`, an image in an OCI image layout, whose layers are applied in order. If IMAGE does
 /// not exist, import creates it, with the given size or as large as the tree needs, and in the format that
-/// its name ends in (.qcow2, .raw.zst, .vhd). If IMAGE holds XFS, import adds to it. Everything is on stable
-/// storage when the command ends. If an import fails or Ctrl-C interrupts it, no new image stays
+/// its name ends in (.qcow2, .raw.zst, .vhd). If IMAGE holds XFS, import adds to it; a file of zeroes keeps
+/// its size; other data is overwritten only with -f. Everything is on stable storage when the command ends.
+/// An image that lies in the directory that is imported is left out. If an import fails or Ctrl-C interrupts it, no new image stays
 /// behind. With --durable, or when import adds to an image, the files imported until then stay in a
 /// consistent volume.
 ///

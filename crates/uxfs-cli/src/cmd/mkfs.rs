@@ -361,6 +361,5 @@ fn write(
     if let Some(population) = &content.population {
         population::run(device, population, options.quiet, session)?;
     }
-    new_file.into_iter().for_each(NewFile::keep);
-    Ok(())
+    new_file.into_iter().try_for_each(NewFile::keep_durably).map_err(host)
 }

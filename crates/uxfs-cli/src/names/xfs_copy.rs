@@ -121,11 +121,15 @@ fn copy(
     let mut whole = true;
     for ((new_file, _), (path, result)) in open.into_iter().zip(targets.iter().zip(summary.targets))
     {
-        match result {
-            Ok(()) => new_file.keep(),
+        let kept = match result {
+            Ok(()) => new_file.keep_durably().map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        match kept {
+            Ok(()) => {}
             Err(error) => {
                 whole = false;
-                messages.fail(Failure::new(path, error.to_string()));
+                messages.fail(Failure::new(path, error));
             }
         }
     }

@@ -22,6 +22,80 @@ fn has(lines: &[String], line: &str) {
     assert!(lines.iter().any(|other| other == line), "no line '{line}' in {lines:#?}");
 }
 
+/// Files without a signature are no less worth than others; a file of zeroes is a size.
+#[test]
+fn what_holds_data_is_not_overwritten_unasked() {
+    let fixture = Fixture::new();
+    fixture.tree();
+    fixture.sh("head -c 100000 /dev/urandom >photo; truncate -s 400M sized; \
+                cp sized late; printf x | dd of=late bs=1 seek=200M conv=notrunc status=none; \
+                sha256sum photo late >sums");
+    for name in ["photo", "late"] {
+        let words = fixture.uxfs(&["import", "-q", "t", name]).bad(1);
+        assert!(words.contains(name) && words.contains("Use the -f option"), "{words}");
+    }
+    fixture.sh("sha256sum -c --quiet sums");
+    fixture.uxfs(&["import", "-q", "t", "sized"]).good();
+    assert_eq!(std::fs::metadata(fixture.path("sized")).unwrap().len(), 400 << 20);
+    fixture.check("sized");
+    fixture.uxfs(&["import", "-q", "-f", "t", "photo"]).good();
+    fixture.check("photo");
+}
+
+/// An image in the tree that it is made of is no part of it, whatever its format.
+#[test]
+fn an_image_is_not_imported_into_itself() {
+    let fixture = Fixture::new();
+    fixture.tree();
+    fixture.sh("mkdir t/out");
+    for (image, options) in [
+        ("t/a.img", ""),
+        ("t/out/b.zst", "--output raw.zst"),
+        ("t/a.qcow2", ""),
+        ("t/packed.qcow2", "--output qcow2 --compress"),
+    ] {
+        let common = format!("--uuid {UUID} --size 320M {options}");
+        let epoch = "export SOURCE_DATE_EPOCH=1580000000";
+        let made = |before: &str| {
+            fixture.sh(&format!(
+                "{epoch}; {before}; {} import -q -f t {image} {common} 2>words; sha256sum {image}",
+                exe()
+            ))
+        };
+        let first = made("true");
+        // A qcow2 image that is overwritten keeps its clusters.
+        let again = made(if options.is_empty() { "rm t/a.*" } else { "true" });
+        assert_eq!(again, first, "{image}");
+        if options.is_empty() {
+            let files = listed(&fixture, image, "%p\\n");
+            assert!(files.iter().all(|name| !name.contains("a.img") && !name.contains("qcow2")));
+            assert!(
+                fixture.sh("cat words").contains("left out, because it is the image"),
+                "{image}"
+            );
+        }
+        fixture.sh(&format!("rm {image}"));
+    }
+}
+
+#[test]
+fn directories_without_an_entry_have_the_owner_that_is_asked_for() {
+    let fixture = Fixture::new();
+    fixture.sh("mkdir -p a/b; echo 1 >a/b/f; tar cf t.tar a/b/f");
+    fixture.uxfs(&["import", "-q", "--owner", "1000:2000", "t.tar", "a.img"]).good();
+    fixture.uxfs(&["import", "-q", "--map-uid", "0:77", "t.tar", "b.img"]).good();
+    has(&listed(&fixture, "a.img", "%p %U:%G\\n"), "a.img:/a/b 1000:2000");
+    has(&listed(&fixture, "b.img", "%p %U:%G\\n"), "b.img:/a/b 77:0");
+}
+
+#[test]
+fn a_hard_link_to_nothing_names_its_target() {
+    let fixture = Fixture::new();
+    fixture.sh("echo 1 >f; ln f g; tar cf t.tar f g; tar --delete -f t.tar f");
+    let words = fixture.uxfs(&["import", "-q", "t.tar", "a.img"]).bad(1);
+    assert!(words.contains("g: is another name of f, which is not there"), "{words}");
+}
+
 #[test]
 fn the_same_input_gives_the_same_bytes() {
     let fixture = Fixture::new();

@@ -113,6 +113,19 @@ fn an_interrupted_import_leaves_nothing_behind() {
 }
 
 #[test]
+fn an_interrupted_import_over_an_old_image_says_so() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.tree();
+    fixture.sh("rm -f t/fifo; tar cf t.tar t");
+    let args = ["import", "-q", "-f", "-", "a.img", "--size", "320M"];
+    let (ended, words) = interrupted(&fixture, &args, "INT");
+    assert_eq!(ended, 130, "{words}");
+    assert!(words.contains("the volume in a.img is unfinished until import runs again"), "{words}");
+    fixture.uxfs(&["import", "-q", "t.tar", "a.img"]).good();
+    fixture.check("a.img");
+}
+
+#[test]
 fn a_killed_import_can_be_done_again() {
     let fixture = Fixture::new();
     fixture.tree();

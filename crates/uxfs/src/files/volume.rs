@@ -319,6 +319,6 @@ fn make(
     // A new file reads as zeroes.
     write.zero_log = true;
     uxfs_mkfs::write(&layout, &*dev, &write)?;
-    new.keep();
+    new.keep_durably()?;
     Ok(dev)
 }

@@ -67,9 +67,18 @@ fn mapped(maps: &[IdMap], id: u32) -> u32 {
 }
 
 impl Owners {
+    /// The user and group that files of root get.
+    pub(super) fn of_root(&self) -> (u32, u32) {
+        self.of(0, 0)
+    }
+
+    fn of(&self, uid: u32, gid: u32) -> (u32, u32) {
+        let uid = self.uid.unwrap_or_else(|| mapped(&self.uid_maps, uid));
+        (uid, self.gid.unwrap_or_else(|| mapped(&self.gid_maps, gid)))
+    }
+
     fn apply(&self, meta: &mut Meta) {
-        meta.uid = self.uid.unwrap_or_else(|| mapped(&self.uid_maps, meta.uid));
-        meta.gid = self.gid.unwrap_or_else(|| mapped(&self.gid_maps, meta.gid));
+        (meta.uid, meta.gid) = self.of(meta.uid, meta.gid);
         if self.uid_maps.is_empty() && self.gid_maps.is_empty() {
             return;
         }

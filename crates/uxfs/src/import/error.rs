@@ -25,6 +25,14 @@ pub enum ImportError {
         /// The error of the volume.
         source: uxfs_core::Error,
     },
+    /// A hard link to a file that no earlier entry made.
+    #[error("{}: is another name of {}, which is not there", path.escape_ascii(), target.escape_ascii())]
+    Link {
+        /// Path of the entry.
+        path: Vec<u8>,
+        /// The path that it names.
+        target: Vec<u8>,
+    },
     /// The volume returned an error that concerns no single entry.
     #[error(transparent)]
     Volume(#[from] uxfs_core::Error),

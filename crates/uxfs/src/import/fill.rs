@@ -100,7 +100,8 @@ impl<'a> Import<'a> {
     /// Removes what the whiteouts of a layer hide.
     fn apply_whiteouts(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
         source.set_limit(unpack_limit(self.summary.size));
-        let mut tree = Tree::new(self.fs, true, None);
+        let plain = Adjust::default();
+        let mut tree = Tree::new(self.fs, true, &plain);
         while let Some(entry) = source.next()? {
             tree.apply_whiteout(&entry)?;
         }
@@ -113,8 +114,7 @@ impl<'a> Import<'a> {
         let copy = source.file().map(std::fs::File::try_clone).transpose();
         let copy = copy.map_err(ImportError::Data)?;
         let writer = BulkWriter::start(self.fs, copy.as_ref())?;
-        let contexts = self.adjust.labelling.contexts();
-        let mut tree = Tree::new(self.fs, self.layered, contexts);
+        let mut tree = Tree::new(self.fs, self.layered, self.adjust);
         if source.many_files() {
             source = Box::new(ReadAhead::start(source)?);
         }

@@ -25,7 +25,9 @@ mod populate;
 mod progress;
 mod size;
 mod tree;
+mod without;
 
+use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -44,7 +46,6 @@ pub use fill::fill;
 use fill::fill_all;
 pub use options::ImportOptions;
 pub use origin::ImportSource;
-use origin::Origin;
 pub use populate::{Population, populate};
 pub use progress::{ImportSummary, Progress};
 pub use size::Headroom;
@@ -58,8 +59,9 @@ pub fn run(
     options: &ImportOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
-    if options.force || !has_volume(options)? {
-        return into_new(options, progress);
+    let found = if options.force { Found::Nothing } else { look(options)? };
+    if found != Found::Volume {
+        return into_new(options, found, progress);
     }
     if options.size.is_some() {
         let path = options.image.display();
@@ -68,7 +70,7 @@ pub fn run(
         );
         return Err(ImportError::Usage(problem));
     }
-    let origin = Origin::new(&options.source)?;
+    let origin = options.origin()?;
     let adjust = options.adjust(false)?;
     let device = open_device(options, OpenMode::Write)?;
     let mut identity = vec![0; SECTOR];
@@ -84,9 +86,12 @@ pub fn run(
 
 /// Bytes of a superblock.
 const SECTOR: usize = 512;
+/// Bytes read at a time where a file should read as zeroes.
+const BLANK_STEP: usize = 1 << 20;
 
 fn into_new(
     options: &ImportOptions,
+    found: Found,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
     if options.mkfs.population != mkfs::PopulationOptions::default() {
@@ -94,11 +99,14 @@ fn into_new(
             "-p, or the section [proto] of an option file, is for mkfs: an import names its source";
         return Err(ImportError::Usage(problem.into()));
     }
-    let origin = Origin::new(&options.source)?;
+    let origin = options.origin()?;
     origin.probe()?;
     volume::wants_qcow2(&options.image, &options.location)
         .map_err(ImportError::host(&options.image))?;
-    let size = size::of_image(options, &origin)?;
+    let size = match (options.size, found) {
+        (None, Found::Blank(len)) => len,
+        _ => size::of_image(options, &origin)?,
+    };
     let layout = mkfs::Layout::new(&options.mkfs, size)?;
     let repeatable = options.source_date_epoch.is_some() || options.mkfs.uuid.is_some();
     let mut open = options.open_options(&layout.uuid().0, repeatable);
@@ -122,7 +130,7 @@ fn into_new(
     let fs = Fs::open(device, open)?;
     let unfinished = if options.durable {
         empty_on_error.armed = false;
-        new_file.keep();
+        new_file.keep_durably().map_err(host())?;
         None
     } else {
         Some(new_file)
@@ -131,7 +139,7 @@ fn into_new(
     fs.close()?;
     empty_on_error.armed = false;
     if let Some(new_file) = unfinished {
-        new_file.keep();
+        new_file.keep_durably().map_err(host())?;
     }
     summary.created = true;
     Ok(summary)
@@ -141,45 +149,77 @@ fn open_device(options: &ImportOptions, mode: OpenMode) -> Result<Arc<dyn BlockD
     volume::open(&options.image, mode, &options.location).map_err(ImportError::host(&options.image))
 }
 
-/// True if the image holds a volume to add to. A file that holds something else is refused.
-fn has_volume(options: &ImportOptions) -> Result<bool, ImportError> {
+/// What there is where the image is to be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Found {
+    /// A volume to add to.
+    Volume,
+    /// Nothing that must stay.
+    Nothing,
+    /// A file of this length that reads as zeroes: made in advance, with the size of the volume.
+    Blank(u64),
+}
+
+/// Looks for a volume in the image. A file that holds something else is refused.
+fn look(options: &ImportOptions) -> Result<Found, ImportError> {
     let path = &options.image;
-    match std::fs::metadata(path) {
+    let regular = match std::fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound && options.location.is_whole() => {
-            return Ok(false);
+            return Ok(Found::Nothing);
         }
         Err(error) => return Err(ImportError::host(path)(error)),
-        Ok(meta) if meta.is_file() && meta.len() == 0 => return Ok(false),
-        Ok(_) => {}
-    }
+        Ok(meta) if meta.is_file() && meta.len() == 0 => return Ok(Found::Nothing),
+        Ok(meta) => meta.is_file(),
+    };
     let device = open_device(options, OpenMode::Read)?;
     if let Some(hint) =
         options.location.is_whole().then(|| volume::partitions_hint(&device)).flatten()
     {
         return Err(ImportError::Usage(format!("{} is {hint}", path.display())));
     }
-    match mkfs::signature::existing(&*device).map_err(ImportError::host(path))? {
+    let host = || ImportError::host(path);
+    let in_the_way = |what: &str| {
+        let problem = format!("{} {what}.\nUse the -f option to force overwrite.", path.display());
+        Err(ImportError::Usage(problem))
+    };
+    match mkfs::signature::existing(&*device).map_err(host())? {
         // An interrupted import or mkfs left no usable volume.
-        Some("xfs") if is_unfinished(&*device).map_err(ImportError::host(path))? => Ok(false),
-        Some("xfs") => Ok(true),
-        None => match mkfs::signature::content(&*device).map_err(ImportError::host(path))? {
-            None => Ok(false),
-            Some(content) => {
-                let (path, words) = (path.display(), content.words);
-                let problem =
-                    format!("{path} holds {words}.\nUse the -f option to force overwrite.");
-                Err(ImportError::Usage(problem))
-            }
+        Some("xfs") if is_unfinished(&*device).map_err(host())? => Ok(Found::Nothing),
+        Some("xfs") => Ok(Found::Volume),
+        None => match mkfs::signature::content(&*device).map_err(host())? {
+            Some(content) => in_the_way(&format!("holds {}", content.words)),
+            // Of a device only signatures count, as for mkfs.
+            None if !regular || !options.location.is_whole() => Ok(Found::Nothing),
+            None => match device.as_file() {
+                None => Ok(Found::Nothing),
+                Some(file) if is_blank(file, &*device).map_err(host())? => {
+                    Ok(Found::Blank(device.len()))
+                }
+                Some(_) => in_the_way("holds data that is no file system"),
+            },
         },
-        Some(other) => {
-            let path = path.display();
-            let problem = format!(
-                "{path} appears to contain an existing filesystem ({other}).\n\
-                 Use the -f option to force overwrite."
-            );
-            Err(ImportError::Usage(problem))
-        }
+        Some(other) => in_the_way(&format!("appears to contain an existing filesystem ({other})")),
     }
+}
+
+/// True if the file reads as zeroes. Its holes are not read where the host names them.
+fn is_blank(file: &File, device: &dyn BlockDev) -> io::Result<bool> {
+    let mut buf = vec![0; BLANK_STEP];
+    let mut at = 0;
+    while at < device.len() {
+        match uxfs_host::next_data(file, at)? {
+            uxfs_host::Next::At(data) => at = data,
+            uxfs_host::Next::Nowhere => break,
+            uxfs_host::Next::Unknown => {}
+        }
+        let step = buf.len().min((device.len() - at) as usize);
+        device.read_at(at, &mut buf[..step])?;
+        if buf[..step].iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+        at += step as u64;
+    }
+    Ok(true)
 }
 
 /// True if creating the volume was not finished.

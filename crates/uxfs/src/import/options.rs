@@ -10,7 +10,7 @@ use uxfs_mkfs as mkfs;
 use super::adjust::{Adjust, Owners, Times};
 use super::error::ImportError;
 use super::labelling::Labelling;
-use super::origin::ImportSource;
+use super::origin::{ImportSource, Origin};
 use super::size::Headroom;
 use crate::labels::Labels;
 use crate::volume::Location;
@@ -45,6 +45,9 @@ pub struct ImportOptions {
     /// and birth become the modification time. A new image also needs a fixed UUID (in `mkfs`).
     /// Holes are part of the input: a directory has them where the host's file system reports them.
     pub source_date_epoch: Option<i64>,
+    /// Files and directories of the host that are left out if they lie in the directory that is imported.
+    /// The image itself always is.
+    pub left_out: Vec<PathBuf>,
     /// Keep a new image consistent at every moment: after a crash during the import it is a volume
     /// with what was imported by then. Without this option only the finished import is a usable
     /// volume. Imports into an existing volume always work this way.
@@ -79,6 +82,7 @@ impl ImportOptions {
             owners: Owners::default(),
             labels: None,
             source_date_epoch: None,
+            left_out: Vec::new(),
             durable: false,
             open,
         }
@@ -89,6 +93,14 @@ impl ImportOptions {
         let labelling = Labelling::new(self.labels.as_ref(), &self.source, fresh)?;
         let times = self.source_date_epoch.map_or(Times::Source, Times::UpTo);
         Ok(Adjust { owners: self.owners.clone(), times, labelling })
+    }
+
+    /// The source, without the image.
+    pub(super) fn origin(&self) -> Result<Origin, ImportError> {
+        let mut origin = Origin::new(&self.source)?;
+        origin.leave_out(&self.image);
+        self.left_out.iter().for_each(|path| origin.leave_out(path));
+        Ok(origin)
     }
 
     /// The options for opening a volume; `identity` distinguishes it from others.

@@ -14,6 +14,7 @@ use uxfs_archive::{ProtoOptions, ProtoSource, Source};
 use uxfs_host::{OsStrExt, os_str};
 
 use super::error::ImportError;
+use super::without::Without;
 
 /// What to import.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -112,6 +113,8 @@ pub(super) struct Origin {
     layers: Vec<Layer>,
     /// True if the layers may have whiteouts.
     pub(super) layered: bool,
+    /// Files of the host that are no part of a directory's tree.
+    left_out: Vec<PathBuf>,
 }
 
 impl Origin {
@@ -133,7 +136,7 @@ impl Origin {
                 (vec![Layer::Manifest(manifest.clone(), base.clone())], false)
             }
         };
-        let origin = Self { layers, layered };
+        let origin = Self { layers, layered, left_out: Vec::new() };
         if let Some(name) = origin.stream().filter(|_| layered) {
             let problem = format!("a layer is read twice: {name} cannot be one");
             return Err(ImportError::Usage(problem));
@@ -164,10 +167,15 @@ impl Origin {
         self.layers.len()
     }
 
+    /// Leaves this file or directory of the host out of the directories that are imported.
+    pub(super) fn leave_out(&mut self, path: &Path) {
+        self.left_out.push(path.to_owned());
+    }
+
     /// Opens a layer.
     pub(super) fn open(&self, number: usize) -> Result<Box<dyn Source>, ImportError> {
         Ok(match &self.layers[number] {
-            Layer::Tree(path) => uxfs_archive::open(path)?,
+            Layer::Tree(path) => Without::wrap(uxfs_archive::open(path)?, path, &self.left_out),
             Layer::Protofile(path, options) => Box::new(ProtoSource::new(path, *options)?),
             #[cfg(feature = "oci")]
             Layer::Manifest(manifest, base) => Box::new(DumpSource::new(manifest, base)?),

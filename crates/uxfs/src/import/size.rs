@@ -64,7 +64,7 @@ pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, 
     }
     let needed = measure.needed();
     let headroom = match options.headroom {
-        Headroom::Percent(percent) => needed / 100 * u64::from(percent),
+        Headroom::Percent(percent) => (needed / 100).saturating_mul(u64::from(percent)),
         Headroom::Bytes(bytes) => bytes,
     };
     let log = (needed / 2048).min(2 << 30);

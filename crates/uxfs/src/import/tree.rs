@@ -4,7 +4,8 @@
 //! of an upper layer replaces what lower layers have at its path, of whatever type, and whiteouts
 //! remove files of lower layers:
 //! 1. The whiteouts of a layer are applied before its other entries ([`Tree::apply_whiteout`]).
-//!    When the layer itself is added, whiteouts are skipped.
+//!    When the layer itself is added, whiteouts are skipped. A whiteout never hides anything through a
+//!    symbolic link: the layer may replace the link by the directory that the whiteout is about.
 //! 2. Directories that a layer does not contain keep their times, even if their contents change.
 //! 3. A removed inode is forgotten at once: its number may belong to another file soon.
 
@@ -17,8 +18,9 @@ use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
 
+use super::adjust::Adjust;
 use super::error::ImportError;
-use crate::labels::{FileContexts, FileKind, Labeller};
+use crate::labels::{FileKind, Labeller};
 
 /// Bytes of directory paths whose inode is cached; above this the cache is emptied.
 const CACHED_PATH_BYTES: usize = 16 << 20;
@@ -54,13 +56,16 @@ pub(super) struct Tree<'a> {
     final_attrs: BTreeMap<Ino, SetAttr>,
     /// Adds SELinux labels.
     labeller: Option<Labeller<'a>>,
+    /// User and group of directories that have no entry.
+    owner: (u32, u32),
 }
 
 impl<'a> Tree<'a> {
-    pub(super) fn new(fs: &'a Fs, layered: bool, contexts: Option<&'a FileContexts>) -> Self {
+    pub(super) fn new(fs: &'a Fs, layered: bool, adjust: &'a Adjust) -> Self {
         let dirs = HashMap::from([(Vec::new(), fs.root())]);
-        let (final_attrs, labeller) = (BTreeMap::new(), contexts.map(Labeller::new));
-        Self { fs, layered, dirs, cached_bytes: 0, final_attrs, labeller }
+        let labeller = adjust.labelling.contexts().map(Labeller::new);
+        let owner = adjust.owners.of_root();
+        Self { fs, layered, dirs, cached_bytes: 0, final_attrs: BTreeMap::new(), labeller, owner }
     }
 
     /// Adds one entry with its data.
@@ -88,7 +93,7 @@ impl<'a> Tree<'a> {
         if matches!(what, Whiteout::No | Whiteout::Other) {
             return Ok(());
         }
-        let Some(dir) = self.dir_at(split(&entry.path).0, true)? else { return Ok(()) };
+        let Some(dir) = self.real_dir(split(&entry.path).0)? else { return Ok(()) };
         self.keep_times(dir)?;
         let names = match what {
             Whiteout::Of(name) => vec![name.to_vec()],
@@ -137,7 +142,7 @@ impl<'a> Tree<'a> {
                 return self.add_dir(entry, parent, name, &new, &xattrs, writer);
             }
             Kind::Hardlink { target: path } => {
-                let target = self.fs.resolve(path, false)?;
+                let target = self.link_target(entry, path)?;
                 if self.fs.lookup(parent, name).is_ok_and(|old| old == target) {
                     return Ok(());
                 }
@@ -166,6 +171,16 @@ impl<'a> Tree<'a> {
         };
         self.make_replacing(parent, name, writer, |fs, _| {
             fs.build(parent, name, &new, &xattrs, Content::Empty).map(|_| ())
+        })
+    }
+
+    /// The file that a hard link names.
+    fn link_target(&self, entry: &Entry, target: &[u8]) -> Result<Ino, ImportError> {
+        self.fs.resolve(target, false).map_err(|error| match error {
+            Error::NotFound | Error::NotDir => {
+                ImportError::Link { path: entry.path.clone(), target: target.to_vec() }
+            }
+            other => other.into(),
         })
     }
 
@@ -457,6 +472,19 @@ impl<'a> Tree<'a> {
         }
     }
 
+    /// The directory at `path`, if there is one and no symbolic link on the way.
+    fn real_dir(&self, path: &[u8]) -> Result<Option<Ino>, ImportError> {
+        let mut dir = self.fs.root();
+        for name in path.split(|byte| *byte == b'/').filter(|name| !name.is_empty()) {
+            dir = match self.fs.lookup(dir, name) {
+                Ok(ino) if self.is_dir(ino)? => ino,
+                Ok(_) | Err(Error::NotFound) => return Ok(None),
+                Err(other) => return Err(other.into()),
+            };
+        }
+        Ok(Some(dir))
+    }
+
     fn cache_dir(&mut self, path: &[u8], ino: Ino) {
         const EACH: usize = 64;
         if self.cached_bytes > CACHED_PATH_BYTES {
@@ -493,7 +521,9 @@ impl<'a> Tree<'a> {
 
     /// Makes a directory that has no entry of its own.
     fn make_dir(&mut self, parent: Ino, name: &[u8], path: &[u8]) -> Result<Ino, ImportError> {
-        let ino = self.fs.create(parent, name, &NewInode::dir(0o755))?;
+        let mut new = NewInode::dir(0o755);
+        (new.uid, new.gid) = self.owner;
+        let ino = self.fs.create(parent, name, &new)?;
         let mut xattrs = Pairs::new();
         if let Some(labeller) = &mut self.labeller {
             labeller.set(&mut xattrs, path, FileKind::Dir)?;

@@ -401,6 +401,75 @@ fn layers_are_applied_over_each_other() {
     wanted(&items).assert_same(&theirs, TREE);
 }
 
+/// A layer that replaces a link by a directory hides nothing where the link leads.
+#[test]
+fn whiteouts_never_go_through_links() {
+    let dir = tempfile::tempdir().unwrap();
+    let (lower, upper, image) =
+        (dir.path().join("lower.tar"), dir.path().join("upper.tar"), dir.path().join("t.img"));
+    let mut rng = Rng::new(31);
+    let rng = &mut rng;
+    let link = |rng: &mut Rng, path: &str, target: &str| {
+        item(rng, path, Kind::Symlink { target: target.as_bytes().to_vec() })
+    };
+    let one = vec![
+        item(rng, "", Kind::Dir),
+        item(rng, "run", Kind::Dir),
+        item(rng, "run/sub", Kind::Dir),
+        file(rng, "run/kept", 100),
+        file(rng, "run/sub/kept", 100),
+        item(rng, "var", Kind::Dir),
+        link(rng, "var/run", "../run"),
+        link(rng, "mid", "/run"),
+        file(rng, "plain", 10),
+    ];
+    write_tar(&lower, &one);
+    let two = vec![
+        item(rng, "var/run", Kind::Dir),
+        file(rng, "var/run/new", 200),
+        item(rng, "mid", Kind::Dir),
+        item(rng, "mid/sub", Kind::Dir),
+    ];
+    let mut tar = TarWriter::new(File::create(&upper).unwrap());
+    for item in &two {
+        tar.entry(&item.entry, &mut Cursor::new(&item.data)).unwrap();
+    }
+    for path in [
+        "var/run/.wh..wh..opq",
+        "mid/.wh.kept",
+        "mid/sub/.wh..wh..opq",
+        "plain/.wh.x",
+        "none/.wh.x",
+    ] {
+        tar.entry(&file(rng, path, 0).entry, &mut Cursor::new(b"")).unwrap();
+    }
+    tar.finish().unwrap();
+    let replaced = |path: &[u8]| [&b"var/run"[..], b"mid"].contains(&path);
+    let mut items: Vec<Item> = one.into_iter().filter(|i| !replaced(&i.entry.path)).collect();
+    items.extend(two);
+    let source = ImportSource::Layers(vec![lower, upper]);
+    run(&ImportOptions::from_source(source, &image), &mut |_| {}).unwrap();
+    wanted(&items).assert_same(&judge(&image, "links"), TREE);
+}
+
+/// Many directories, each in an inode cluster of its own, whose times are set when all is there.
+#[test]
+fn the_times_of_many_directories_are_set_a_cache_at_a_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tar, image) = (dir.path().join("t.tar"), dir.path().join("t.img"));
+    let mut rng = Rng::new(5);
+    let mut items = vec![item(&mut rng, "", Kind::Dir)];
+    for number in 0..600 {
+        items.push(item(&mut rng, format!("d{number}"), Kind::Dir));
+        items.extend((0..70).map(|n| item(&mut rng, format!("d{number}/{n}"), Kind::Fifo)));
+    }
+    write_tar(&tar, &items);
+    let mut options = ImportOptions::new(&tar, &image);
+    options.open.cache_bytes = 4 << 20;
+    run(&options, &mut |_| {}).unwrap();
+    wanted(&items).assert_same(&judge(&image, "many"), TREE);
+}
+
 /// An archive to which files were appended has repeated names; the last entry counts.
 #[test]
 fn the_last_of_repeated_names_counts() {

@@ -272,6 +272,50 @@ fn partitions_take_layers_places_and_the_rest() {
 }
 
 #[test]
+fn directories_that_the_description_makes_have_the_time_of_the_build() {
+    let fixture = Fixture::new();
+    fixture.sh("echo 1 >f");
+    let spec = "[[partition]]\ntype='esp'\nsize='16M'\nfat={files={'EFI/BOOT/F'='f'}}\n";
+    describe(&fixture, spec);
+    for (around, year) in
+        [("true", "$(date -u +%Y)"), ("export SOURCE_DATE_EPOCH=1000000000", "2001")]
+    {
+        fixture.bash(&format!("set -e; {around}; uxfs disk build -q -f disk.toml -o d.img")).good();
+        cut(&fixture, "d.img");
+        fixture.sh(&format!(
+            "test $(TZ=UTC mdir -i p1.img ::EFI | grep -c \"BOOT.*$(echo {year})\") = 1"
+        ));
+    }
+}
+
+#[test]
+fn a_disk_with_a_partition_beyond_its_end_is_not_resized() {
+    let fixture = Fixture::new();
+    describe(&fixture, "[disk]\nsize='64M'\n[[partition]]\ntype='swap'\nsize='8M'\n");
+    fixture.uxfs(&["disk", "build", "-q", "disk.toml", "-o", "d.img"]).good();
+    // The last sector of the first entry, in both copies, and the sums over entries and headers.
+    fixture.sh(r#"python3 - <<'END'
+import struct, zlib
+disk = bytearray(open('d.img', 'rb').read())
+for at in 512, len(disk) - 512:
+    head = disk[at:at + 92]
+    start, count, size = struct.unpack_from('<QII', head, 72)
+    entries = slice(start * 512, start * 512 + count * size)
+    struct.pack_into('<Q', disk, start * 512 + 40, 2**55 - 2)
+    struct.pack_into('<I', head, 88, zlib.crc32(disk[entries]))
+    struct.pack_into('<I', head, 16, 0)
+    struct.pack_into('<I', head, 16, zlib.crc32(head))
+    disk[at:at + 92] = head
+open('d.img', 'wb').write(disk)
+END"#);
+    for size in ["16M", "128M"] {
+        let words = fixture.uxfs(&["disk", "resize", "d.img", size]).bad(1);
+        assert!(words.contains("behind the disk"), "{words}");
+    }
+    assert_eq!(fs::metadata(fixture.path("d.img")).unwrap().len(), 64 << 20);
+}
+
+#[test]
 fn a_disk_grows_and_shrinks() {
     let _ = uxfs_oracle::program("sgdisk", "gdisk");
     let fixture = Fixture::new();

@@ -1,0 +1,108 @@
+//! A directory's tree without the files of the host that the import itself makes.
+//!
+//! 1. What is left out is found by its path. An image that lies in the tree would otherwise be read while it
+//!    is written, and no two images of the tree would be the same.
+//! 2. Other names of a file that is left out are left out, too.
+//!
+//! Used by [`Origin`](super::origin::Origin).
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use uxfs_archive::{ArchiveError, Entry, Kind, Source};
+use uxfs_host::OsStrExt;
+
+/// A source without some of its entries.
+pub(super) struct Without {
+    source: Box<dyn Source>,
+    /// Their paths in the tree.
+    paths: Vec<Vec<u8>>,
+    warnings: Vec<String>,
+}
+
+impl Without {
+    /// The tree of `source`, which was opened at `root`, without the files of the host at `left_out`.
+    pub(super) fn wrap(
+        source: Box<dyn Source>,
+        root: &Path,
+        left_out: &[PathBuf],
+    ) -> Box<dyn Source> {
+        let Ok(root) = root.canonicalize() else { return source };
+        let inside = |path: &PathBuf| path_inside(&root, path).filter(|path| !path.is_empty());
+        let paths: Vec<_> = left_out.iter().filter_map(inside).collect();
+        if paths.is_empty() {
+            return source;
+        }
+        Box::new(Self { source, paths, warnings: Vec::new() })
+    }
+
+    fn is_left_out(&self, path: &[u8]) -> bool {
+        let below = |rest: &[u8]| rest.first().is_none_or(|byte| *byte == b'/');
+        self.paths.iter().any(|out| path.strip_prefix(&**out).is_some_and(below))
+    }
+}
+
+/// The path of a file in the tree at `root`, if it lies there. The file need not exist yet.
+fn path_inside(root: &Path, path: &Path) -> Option<Vec<u8>> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let path = dir.canonicalize().ok()?.join(path.file_name()?);
+    let names = path.strip_prefix(root).ok()?.iter().map(|name| name.as_bytes().to_vec());
+    Some(names.collect::<Vec<_>>().join(&b'/'))
+}
+
+impl Source for Without {
+    fn next(&mut self) -> Result<Option<Entry>, ArchiveError> {
+        while let Some(entry) = self.source.next()? {
+            let other_name = match &entry.kind {
+                Kind::Hardlink { target } => self.is_left_out(target),
+                _ => false,
+            };
+            if !other_name && !self.is_left_out(&entry.path) {
+                return Ok(Some(entry));
+            }
+            if entry.kind != Kind::Dir {
+                let path = entry.path.escape_ascii();
+                self.warnings.push(format!("{path}: left out, because it is the image"));
+            }
+        }
+        Ok(None)
+    }
+
+    fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
+        self.source.read(buf)
+    }
+
+    fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
+        self.source.chunk()
+    }
+
+    fn consume(&mut self, count: usize) {
+        self.source.consume(count);
+    }
+
+    fn data_position(&self) -> Option<u64> {
+        self.source.data_position()
+    }
+
+    fn file(&self) -> Option<&File> {
+        self.source.file()
+    }
+
+    fn many_files(&self) -> bool {
+        self.source.many_files()
+    }
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        self.source.progress()
+    }
+
+    fn set_limit(&mut self, bytes: u64) {
+        self.source.set_limit(bytes);
+    }
+
+    fn warnings(&mut self) -> Vec<String> {
+        let mut all = self.source.warnings();
+        all.append(&mut self.warnings);
+        all
+    }
+}
