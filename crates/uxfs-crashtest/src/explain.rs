@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use uxfs_testkit::Event;
 
-use crate::operations::{Action, Operation, apply};
+use crate::operations::{Action, Name, Operation, apply};
 use crate::recorder::{Mark, Run};
 use crate::tree::{Ino, Kind, Node, Tree};
 
@@ -28,6 +28,8 @@ pub struct Missing {
     pub call: String,
     /// What it would have kept, and when that was done.
     pub keeps: String,
+    /// The number of the operation after which it belongs, from 1, if that is known.
+    pub after: Option<usize>,
 }
 
 /// Why a state fails.
@@ -38,15 +40,19 @@ pub enum Explanation {
     /// The program acknowledged before it did this.
     Early {
         operation: String,
+        /// The operation's number, from 1.
+        number: usize,
     },
     /// After this, and before what comes next, the files are ones that the check refuses, however they
     /// are synced.
     Order {
         operation: String,
+        number: usize,
     },
     /// This overwrites content in place, and a power cut during it leaves some of both.
     Torn {
         operation: String,
+        number: usize,
     },
     /// The program synced this, and the file system lost it.
     Broken {
@@ -101,8 +107,9 @@ impl Case<'_> {
         }
         let mut later = (done + 1..=self.operations().len()).take(LATER);
         match later.find(|count| (self.passes)(&self.tree(*count))) {
-            Some(count) => {
-                Explanation::Early { operation: self.words(&self.operations()[count - 1]) }
+            Some(number) => {
+                let operation = self.words(&self.operations()[number - 1]);
+                Explanation::Early { operation, number }
             }
             None => unknown(
                 "the check refuses the files also as the program itself saw them at that moment",
@@ -132,8 +139,9 @@ impl Case<'_> {
         if refused(&acked) {
             return None;
         }
-        let first = (acked + 1..=done).find(refused)?;
-        Some(Explanation::Order { operation: self.words(&self.operations()[first - 1]) })
+        let number = (acked + 1..=done).find(refused)?;
+        let operation = self.words(&self.operations()[number - 1]);
+        Some(Explanation::Order { operation, number })
     }
 
     /// The fewest syncs that make the check pass.
@@ -161,8 +169,9 @@ impl Case<'_> {
             let what = least.iter().map(|kept| self.name(now, *kept)).collect();
             return Explanation::Broken { what };
         }
-        if let Some(operation) = self.torn(&least, done) {
-            return Explanation::Torn { operation: self.words(operation) };
+        if let Some(number) = self.torn(&least, done) {
+            let operation = self.words(&self.operations()[number - 1]);
+            return Explanation::Torn { operation, number };
         }
         // What is synced before the next acknowledgement was lost only because the power failed meanwhile.
         let acked = self.run.operations_before(self.last_ack());
@@ -173,8 +182,11 @@ impl Case<'_> {
         if let (true, Some(found)) = (least.iter().all(under_way), self.refused_between(done)) {
             return found;
         }
+        // If the files of the acknowledgement are enough, the calls belong before it.
+        let enough = (self.passes)(&repaired(self.recovered, &self.tree(acked), &least));
+        let until = if enough { acked } else { done };
         let lacking = least.iter().filter(|kept| !synced(kept));
-        Explanation::Missing(lacking.map(|kept| self.call(now, *kept, operations)).collect())
+        Explanation::Missing(lacking.map(|kept| self.call(now, *kept, until, done)).collect())
     }
 
     /// How many operations had surely returned at the cut: one may have been under way, a sync for example.
@@ -189,7 +201,7 @@ impl Case<'_> {
 
     /// The overwriting of a file that the program does sync, before it acknowledges: then no sync is
     /// missing.
-    fn torn(&self, least: &BTreeSet<Kept>, done: usize) -> Option<&Operation> {
+    fn torn(&self, least: &BTreeSet<Kept>, done: usize) -> Option<usize> {
         let [Kept::File(file)] = least.iter().copied().collect::<Vec<_>>()[..] else { return None };
         let acked = self.run.operations_before(self.last_ack());
         let old = self.tree(acked);
@@ -201,9 +213,9 @@ impl Case<'_> {
             Action::Resized { ino, size } => *ino == file && *size < old.len() as u64,
             _ => false,
         };
-        let operation = self.operations()[acked..done].iter().find(overwrites)?;
+        let place = self.operations()[acked..done].iter().position(|one| overwrites(&one))?;
         let next = self.next_ack_operations();
-        is_synced(&self.operations()[..next], Kept::File(file)).then_some(operation)
+        is_synced(&self.operations()[..next], Kept::File(file)).then_some(acked + place + 1)
     }
 
     /// The number of operations before the next acknowledgement after the cut.
@@ -243,7 +255,7 @@ impl Case<'_> {
             fewer.remove(file);
             if with(&fewer) { fewer } else { least }
         });
-        let call = |ino: &Ino| unsynced_page(&self.name(now, Kept::File(*ino)));
+        let call = |ino: &Ino| unsynced_page(&self.name(now, Kept::File(*ino)), None);
         Some(Explanation::Missing(least.iter().map(call).collect()))
     }
 
@@ -254,37 +266,32 @@ impl Case<'_> {
         shown(path.or_else(|| self.names(ino, self.run.operations_before(self.at)).pop()))
     }
 
-    fn call(&self, now: &Tree, kept: Kept, operations: &[Operation]) -> Missing {
+    /// The call that keeps this, as it was after `until` of the `done` operations.
+    fn call(&self, now: &Tree, kept: Kept, until: usize, done: usize) -> Missing {
         let name = self.name(now, kept);
+        let changed = |count: usize| changed_last(&self.operations()[..count], kept);
+        let place = changed(until).or_else(|| changed(done));
+        let last = place.map(|at| &self.operations()[at]);
+        let keeps = last.map(|operation| self.words(operation));
+        let after = place.map(|at| at + 1);
         match kept {
             Kept::File(ino) => {
-                let mut changes =
-                    operations.iter().filter(|operation| changes_content(operation, ino));
-                let last = changes.next_back();
-                let keeps = last.map(|operation| self.words(operation));
                 let is_mapped =
                     |what: &Action| matches!(what, Action::Written { mapped: true, .. });
                 if last.is_some_and(|operation| is_mapped(&operation.what)) {
-                    return unsynced_page(&name);
+                    return unsynced_page(&name, after);
                 }
-                let names = self.names(ino, operations.len());
+                let names = self.names(ino, done);
                 let first = names.first().filter(|first| shown(Some((*first).clone())) != name);
                 let when = first.map_or(String::new(), |first| {
                     format!(", before {} is renamed to it", first.display())
                 });
-                Missing {
-                    call: format!("fsync (or fdatasync) of {name}{when}"),
-                    keeps: keeps.unwrap_or_else(|| "its content".into()),
-                }
+                let call = format!("fsync (or fdatasync) of {name}{when}");
+                Missing { call, keeps: keeps.unwrap_or_else(|| "its content".into()), after }
             }
-            Kept::Dir(ino) => {
-                let mut changes =
-                    operations.iter().filter(|operation| changes_names(operation, ino));
-                let keeps = changes.next_back().map(|operation| self.words(operation));
-                Missing {
-                    call: format!("fsync of the directory {name}"),
-                    keeps: keeps.unwrap_or_else(|| "its names".into()),
-                }
+            Kept::Dir(_) => {
+                let call = format!("fsync of the directory {name}");
+                Missing { call, keeps: keeps.unwrap_or_else(|| "its names".into()), after }
             }
         }
     }
@@ -300,46 +307,18 @@ impl Case<'_> {
         let count = place.map_or(self.operations().len(), |at| at + 1);
         let file = |ino: Ino| shown(self.names(ino, count).pop());
         let dirs = |dir: Ino| self.names(dir, count).pop();
-        let at = |(dir, name): &crate::operations::Name| {
+        let at = |(dir, name): &Name| {
             let name = String::from_utf8_lossy(name).into_owned();
             shown(Some(dirs(*dir).unwrap_or_default().join(name)))
         };
-        let what = match &operation.what {
-            Action::Made { name, mode, .. } if mode & 0o170_000 == 0o040_000 => {
-                format!("making the directory {}", at(name))
-            }
-            Action::Made { name, .. } => format!("creating {}", at(name)),
-            Action::Symlink { name, .. } | Action::Linked { name, .. } => {
-                format!("making the link {}", at(name))
-            }
-            Action::Removed { name } => format!("removing {}", at(name)),
-            Action::Renamed { from, to, .. } => format!("renaming {} to {}", at(from), at(to)),
-            Action::Written { ino, offset, data, .. } => {
-                format!("writing {} bytes at offset {offset} of {}", data.len(), file(*ino))
-            }
-            Action::Resized { ino, size } => {
-                format!("setting the length of {} to {size}", file(*ino))
-            }
-            Action::Zeroed { ino, offset, len } => {
-                format!("zeroing {len} bytes at offset {offset} of {}", file(*ino))
-            }
-            Action::Copied { to: (ino, offset), len, .. } => {
-                format!("copying {len} bytes to offset {offset} of {}", file(*ino))
-            }
-            Action::Synced { ino, .. } => format!("syncing {}", file(*ino)),
-            Action::SyncedAll => "syncing everything".into(),
-        };
-        match operation.pid {
-            0 => what,
-            pid => format!("{what} (process {pid})"),
-        }
+        operation.words(&file, &at)
     }
 }
 
 /// The call that keeps what was stored in a file's mapping.
-fn unsynced_page(name: &str) -> Missing {
+fn unsynced_page(name: &str, after: Option<usize>) -> Missing {
     let keeps = "what was stored in its mapping".into();
-    Missing { call: format!("msync(MS_SYNC) or fsync of {name}"), keeps }
+    Missing { call: format!("msync(MS_SYNC) or fsync of {name}"), keeps, after }
 }
 
 fn unknown(why: &str) -> Explanation {

@@ -13,11 +13,12 @@ use crate::cuts;
 use crate::error::{Error, Result};
 use crate::explain::Explanation;
 use crate::leg::Leg;
-use crate::outcome::{Failure, Outcome, Timeline};
+use crate::outcome::{Failure, Outcome};
 use crate::recorder::{Recorder, Run};
 use crate::shrink::shrink;
 use crate::state::State;
 use crate::test::whole;
+use crate::timeline::Timeline;
 use crate::uxfs_leg::UxfsLeg;
 
 /// The name of the only pace: data is written at once, changes when they must be.
@@ -103,10 +104,11 @@ fn failure(
     let end = run.recording.len();
     let places = leg.places(Arc::new(run.recording.state(end, &whole(run, end))));
     let why = "the code runs in this process, where its operations on files are not recorded";
+    let explanation = Explanation::Unknown { why: why.into() };
     Failure {
         acks: run.acks[..run.acks_before(state.at)].to_vec(),
-        timeline: Timeline::new(run, &state, &places),
-        explanation: Explanation::Unknown { why: why.into() },
+        timeline: Timeline::new(run, &state, &places, &explanation, None),
+        explanation,
         run: Arc::clone(run),
         state,
         first,

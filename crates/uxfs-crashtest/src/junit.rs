@@ -36,10 +36,20 @@ pub fn junit(outcome: &Outcome, name: &str) -> String {
     text
 }
 
-/// Text for XML and HTML. Control characters, which XML has no way to write, become spaces.
+/// Text for XML and HTML. Control characters and others that XML has no way to write become spaces.
 pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
+    clipped(text, usize::MAX)
+}
+
+/// Text for XML and HTML, cut off where it would need more than `most` bytes.
+pub(crate) fn clipped(text: &str, most: usize) -> String {
+    let mut out = String::new();
     for letter in text.chars() {
+        // No letter needs more.
+        if out.len() + "&quot;…".len() > most {
+            out.push('…');
+            break;
+        }
         match letter {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
@@ -47,6 +57,7 @@ pub(crate) fn escaped(text: &str) -> String {
             '"' => out.push_str("&quot;"),
             '\n' | '\t' => out.push(letter),
             other if other.is_control() => out.push(' '),
+            '\u{fffe}' | '\u{ffff}' => out.push(' '),
             other => out.push(other),
         }
     }
@@ -59,6 +70,16 @@ mod tests {
 
     #[test]
     fn text_cannot_leave_its_element() {
-        assert_eq!(escaped("a<b>&\"\u{7}\n"), "a&lt;b&gt;&amp;&quot; \n");
+        assert_eq!(escaped("a<b>&\"\u{7}\n\u{ffff}"), "a&lt;b&gt;&amp;&quot; \n ");
+    }
+
+    /// It ends between letters, and not inside of what stands for one.
+    #[test]
+    fn long_text_is_cut_off() {
+        assert_eq!(clipped("<<<<", 12), "&lt;…");
+        assert_eq!(clipped("abc", 12), "abc");
+        for most in 9..40 {
+            assert!(clipped(&"\"ä".repeat(30), most).len() <= most + "…".len());
+        }
     }
 }

@@ -89,10 +89,23 @@ impl Places {
         self.ranges.push((range, place));
     }
 
+    /// What a write at this offset changes.
+    pub fn thing(&self, offset: u64) -> String {
+        match self.find(offset) {
+            Some((_, Place::Log)) => "the log".into(),
+            Some((_, Place::File { path, .. })) => path.clone(),
+            None if self.ranges.is_empty() => "the disk".into(),
+            None => "metadata".into(),
+        }
+    }
+
+    fn find(&self, offset: u64) -> Option<&(Range<u64>, Place)> {
+        self.ranges.iter().find(|(range, _)| range.contains(&offset))
+    }
+
     /// What a write changes, in words.
     pub fn of(&self, offset: u64, len: u64) -> String {
-        let holds = |(range, _): &&(Range<u64>, Place)| range.contains(&offset);
-        match self.ranges.iter().find(holds) {
+        match self.find(offset) {
             Some((_, Place::Log)) => format!("{len} bytes of the log"),
             Some((range, Place::File { path, offset: first })) => {
                 format!("{len} bytes of {path} at {}", first + offset - range.start)
@@ -119,6 +132,7 @@ mod tests {
         places.add(200..300, Place::File { path: "a/b".into(), offset: 1000 });
         assert_eq!(places.of(150, 7), "7 bytes of the log");
         assert_eq!(places.of(210, 7), "7 bytes of a/b at 1010");
+        assert_eq!([150, 210, 300].map(|at| places.thing(at)), ["the log", "a/b", "metadata"]);
         assert_eq!(places.of(300, 7), "7 bytes of metadata, at 300 of the disk");
     }
 }

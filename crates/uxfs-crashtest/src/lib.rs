@@ -14,6 +14,7 @@
 #![cfg(target_os = "linux")]
 
 mod agent;
+mod chart;
 mod cuts;
 mod error;
 mod explain;
@@ -24,6 +25,7 @@ mod junit;
 mod kernel;
 mod leg;
 mod lines;
+mod names;
 mod operations;
 mod outcome;
 mod ready;
@@ -31,7 +33,10 @@ mod recorder;
 mod saved;
 mod shrink;
 mod state;
+mod stretch;
+mod summary;
 mod test;
+mod timeline;
 mod tree;
 mod uxfs_leg;
 
@@ -45,10 +50,12 @@ pub use junit::junit;
 pub use kernel::{KernelFs, KernelLeg};
 pub use leg::{Leg, Place, Places, Recovered, Recovery};
 pub use operations::{Action, Name, Operation, Operations};
-pub use outcome::{Failure, Moment, MomentKind, Outcome, RunSummary, Timeline};
+pub use outcome::{Failure, Outcome, RunSummary};
 pub use ready::{READY, Ready};
 pub use recorder::{Mark, Recorder, Run};
 pub use state::State;
+pub use stretch::Stretch;
 pub use test::{Plan, Progress, run, save};
+pub use timeline::{Moment, MomentKind, Timeline};
 pub use tree::{Ino, Kind, Node, Tree};
 pub use uxfs_leg::UxfsLeg;

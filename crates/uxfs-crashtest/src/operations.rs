@@ -36,6 +36,45 @@ pub struct Operation {
     pub what: Action,
 }
 
+impl Operation {
+    /// It in words. `file` names a file, and `at` a name in a directory.
+    pub(crate) fn words(
+        &self,
+        file: &dyn Fn(Ino) -> String,
+        at: &dyn Fn(&Name) -> String,
+    ) -> String {
+        let what = match &self.what {
+            Action::Made { name, mode, .. } if mode & 0o170_000 == 0o040_000 => {
+                format!("making the directory {}", at(name))
+            }
+            Action::Made { name, .. } => format!("creating {}", at(name)),
+            Action::Symlink { name, .. } | Action::Linked { name, .. } => {
+                format!("making the link {}", at(name))
+            }
+            Action::Removed { name } => format!("removing {}", at(name)),
+            Action::Renamed { from, to, .. } => format!("renaming {} to {}", at(from), at(to)),
+            Action::Written { ino, offset, data, .. } => {
+                format!("writing {} bytes at offset {offset} of {}", data.len(), file(*ino))
+            }
+            Action::Resized { ino, size } => {
+                format!("setting the length of {} to {size}", file(*ino))
+            }
+            Action::Zeroed { ino, offset, len } => {
+                format!("zeroing {len} bytes at offset {offset} of {}", file(*ino))
+            }
+            Action::Copied { to: (ino, offset), len, .. } => {
+                format!("copying {len} bytes to offset {offset} of {}", file(*ino))
+            }
+            Action::Synced { ino, .. } => format!("syncing {}", file(*ino)),
+            Action::SyncedAll => "syncing everything".into(),
+        };
+        match self.pid {
+            0 => what,
+            pid => format!("{what} (process {pid})"),
+        }
+    }
+}
+
 /// All operations of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Operations(Vec<Operation>);

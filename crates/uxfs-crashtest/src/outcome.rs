@@ -9,12 +9,13 @@ use uxfs_disk::MemDev;
 use uxfs_testkit::Event;
 
 use crate::explain::{Explanation, Missing};
-use crate::leg::Places;
 use crate::recorder::{Mark, Run};
 use crate::state::State;
+use crate::stretch::Stretch;
+use crate::timeline::{Moment, Timeline};
 
-/// Most events around the cut that a timeline has.
-const AROUND: usize = 400;
+/// Most parts of a run's timeline that are drawn if it did not fail.
+const DRAWN_OF_RUN: usize = 60;
 
 /// A run of the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub struct RunSummary {
     pub writes: usize,
     pub flushes: usize,
     pub acks: usize,
+    /// The run, short enough to be drawn.
+    pub stretches: Vec<Stretch>,
 }
 
 pub struct Outcome {
@@ -56,90 +59,6 @@ pub struct Failure {
     pub run: Arc<Run>,
 }
 
-/// What happened around the cut.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Timeline {
-    pub moments: Vec<Moment>,
-    /// Moments before the first that are left out.
-    pub left_out: usize,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// Number of the event.
-    pub event: usize,
-    pub kind: MomentKind,
-    pub words: String,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MomentKind {
-    /// A write that was durable at the cut, or survived it.
-    Kept,
-    Torn,
-    Lost,
-    Flush,
-    Acknowledged,
-    Cut,
-}
-
-impl MomentKind {
-    /// Its name in reports.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Kept => "kept",
-            Self::Torn => "torn",
-            Self::Lost => "lost",
-            Self::Flush => "flush",
-            Self::Acknowledged => "ack",
-            Self::Cut => "cut",
-        }
-    }
-}
-
-impl Timeline {
-    pub(crate) fn new(run: &Run, state: &State, places: &Places) -> Self {
-        let window = run.recording.window(state.at);
-        let first = state.at.saturating_sub(AROUND);
-        let mut moments = Vec::new();
-        let mut left_out = 0;
-        for (event, what) in run.recording.events()[..state.at].iter().enumerate() {
-            let (kind, words) = match what {
-                Event::Write { offset, data, fua } => {
-                    let survivor = state.survivors.iter().find(|s| s.event == event);
-                    let kind = match survivor.map(|survivor| survivor.sectors.is_some()) {
-                        _ if *fua || !window.contains(&event) => MomentKind::Kept,
-                        None => MomentKind::Lost,
-                        Some(true) => MomentKind::Torn,
-                        Some(false) => MomentKind::Kept,
-                    };
-                    (kind, places.of(*offset, data.len() as u64))
-                }
-                Event::Flush => (MomentKind::Flush, "flush".into()),
-                Event::Mark(Mark::Acknowledged(number)) => {
-                    let text = run.acks.get(number - 1).map_or("", String::as_str);
-                    (MomentKind::Acknowledged, text.to_owned())
-                }
-                Event::Mark(_) => continue,
-            };
-            if event < first {
-                left_out += 1;
-            } else {
-                moments.push(Moment { event, kind, words });
-            }
-        }
-        let words = "power cut".into();
-        moments.push(Moment { event: state.at, kind: MomentKind::Cut, words });
-        Self { moments, left_out }
-    }
-
-    /// The writes that the state lacks.
-    pub fn lost(&self) -> impl Iterator<Item = &Moment> {
-        let lost = |moment: &&Moment| matches!(moment.kind, MomentKind::Lost | MomentKind::Torn);
-        self.moments.iter().filter(lost)
-    }
-}
-
 impl Outcome {
     pub(crate) fn new(leg: &str, seed: u64) -> Self {
         Self {
@@ -163,6 +82,7 @@ impl Outcome {
             writes: count(|event| matches!(event, Event::Write { .. })),
             flushes: count(|event| matches!(event, Event::Flush)),
             acks: run.acks.len(),
+            stretches: Timeline::of_run(run).stretches(DRAWN_OF_RUN),
         });
     }
 
@@ -211,7 +131,7 @@ impl Failure {
         let missing: Vec<Value> = match &self.explanation {
             Explanation::Missing(calls) => calls
                 .iter()
-                .map(|Missing { call, keeps }| json!({ "call": call, "keeps": keeps }))
+                .map(|Missing { call, keeps, .. }| json!({ "call": call, "keeps": keeps }))
                 .collect(),
             _ => Vec::new(),
         };
@@ -231,22 +151,22 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Missing(calls) => {
-                for (at, Missing { call, keeps }) in calls.iter().enumerate() {
+                for (at, Missing { call, keeps, .. }) in calls.iter().enumerate() {
                     let start = if at == 0 { "missing" } else { "\nand    " };
                     write!(f, "{start}: {call}\n         it would keep: {keeps}")?;
                 }
                 Ok(())
             }
-            Self::Early { operation } => {
+            Self::Early { operation, .. } => {
                 write!(f, "too early: this was done only after the acknowledgement: {operation}")
             }
-            Self::Order { operation } => write!(
+            Self::Order { operation, .. } => write!(
                 f,
                 "out of order: {operation}\n         leaves files that the check refuses until the next \
                  change, and no fsync helps: change the other file first, or write a new file, fsync \
                  it, rename it over the old one, and fsync the directory"
             ),
-            Self::Torn { operation } => write!(
+            Self::Torn { operation, .. } => write!(
                 f,
                 "torn: {operation}\n         changes the file in place, and a power cut leaves neither the old \
                  content nor the new one, whatever is synced: write a new file, fsync it and rename \

@@ -25,10 +25,11 @@ use crate::error::{Error, Result};
 use crate::explain::{Case, Explanation};
 use crate::job::{Ended, How, Job};
 use crate::leg::Leg;
-use crate::outcome::{Failure, Outcome, Timeline};
+use crate::outcome::{Failure, Outcome};
 use crate::recorder::{Recorder, Run};
 use crate::shrink::shrink;
 use crate::state::State;
+use crate::timeline::Timeline;
 use crate::tree::Tree;
 
 /// What is tested, and how much.
@@ -402,10 +403,11 @@ impl Test<'_> {
         let disk = Arc::new(run.recording.state(least.at, &least.survivors));
         let kept = MemDev::clone(&disk);
         let acks = run.acks[..run.acks_before(least.at)].to_vec();
-        let explanation = self.explain(run, &least, disk, &acks);
+        let before = self.tree(Arc::new(run.before.clone()));
+        let explanation = self.explain(run, &least, disk, &acks, before.as_ref());
         let end = run.recording.len();
         let places = self.leg.places(Arc::new(run.recording.state(end, &whole(run, end))));
-        let timeline = Timeline::new(run, &least, &places);
+        let timeline = Timeline::new(run, &least, &places, &explanation, before.as_ref());
         Ok(Failure {
             state: least,
             first: state.clone(),
@@ -418,23 +420,31 @@ impl Test<'_> {
         })
     }
 
-    fn explain(&self, run: &Run, state: &State, disk: Arc<MemDev>, acks: &[String]) -> Explanation {
+    /// The files of a disk after recovery, if they can be had.
+    fn tree(&self, disk: Arc<MemDev>) -> Option<Tree> {
+        self.leg.recover(disk).ok()?.ok()?.tree().ok().flatten()
+    }
+
+    fn explain(
+        &self,
+        run: &Run,
+        state: &State,
+        disk: Arc<MemDev>,
+        acks: &[String],
+        before: Option<&Tree>,
+    ) -> Explanation {
         let unknown = |why: &str| Explanation::Unknown { why: why.into() };
-        let tree = |disk: Arc<MemDev>| -> Option<Tree> {
-            self.leg.recover(disk).ok()?.ok()?.tree().ok().flatten()
-        };
-        let Some(recovered) = tree(disk) else {
+        let Some(recovered) = self.tree(disk) else {
             return unknown("the file system itself does not recover");
         };
-        let Some(before) = tree(Arc::new(run.before.clone())) else {
+        let Some(before) = before else {
             return unknown("the files are too many to compare");
         };
         let Some(check) = &self.plan.check else {
             return unknown("there is no --check to ask");
         };
         let passes = |tree: &Tree| self.accepts(check, tree, acks).unwrap_or(false);
-        let case =
-            Case { run, before: &before, at: state.at, recovered: &recovered, passes: &passes };
+        let case = Case { run, before, at: state.at, recovered: &recovered, passes: &passes };
         case.explain()
     }
 

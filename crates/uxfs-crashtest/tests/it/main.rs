@@ -9,3 +9,4 @@ mod kernels;
 mod planted;
 mod ready;
 mod rig;
+mod timeline;
