@@ -5,10 +5,11 @@ use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use uxfs::Fs;
 use uxfs::disk::{FileDev, OpenMode};
@@ -202,25 +203,32 @@ fn a_copy_with_an_open_file_without_a_name_recovers() {
     assert!(!has_unlinked(&copy));
 }
 
-/// Freezes a mount, and begins to make its file shorter. Returns when the server has the request.
-fn change_that_waits(dir: &Path) -> Receiver<std::io::Result<()>> {
+/// Freezes a mount, and begins to make its file shorter. Returns when the server has the request. A program
+/// of its own waits: this process could not end while a thread waits for its own server.
+fn change_that_waits(dir: &Path) -> Child {
     let name = dir.join("file");
     std::fs::write(&name, b"content").unwrap();
-    let file = File::options().write(true).open(name).unwrap();
     control::freeze(dir).unwrap();
     let before = requests(dir, "SETATTR");
-    let (sender, done) = channel();
-    std::thread::spawn(move || sender.send(file.set_len(3)));
+    let mut program = Command::new("truncate").args(["-s", "3"]).arg(name).spawn().unwrap();
     while requests(dir, "SETATTR") == before {
         std::thread::yield_now();
     }
-    assert!(done.try_recv().is_err(), "a frozen mount was changed");
-    done
+    assert!(program.try_wait().unwrap().is_none(), "a frozen mount was changed");
+    program
 }
 
 /// Asserts that a change which waited was made, and is in the image.
-fn was_made(done: &Receiver<std::io::Result<()>>, image: &Image) {
-    done.recv_timeout(LIMIT).expect("a change was forgotten").unwrap();
+fn was_made(mut program: Child, image: &Image) {
+    let since = Instant::now();
+    let status = loop {
+        if let Some(status) = program.try_wait().unwrap() {
+            break status;
+        }
+        assert!(since.elapsed() < LIMIT, "a change was forgotten");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert!(status.success(), "{status}");
     let fs = image.open();
     let ino = fs.lookup(fs.root(), b"file").unwrap();
     assert_eq!(fs.stat(ino).unwrap().size, 3);
@@ -232,22 +240,22 @@ fn was_made(done: &Receiver<std::io::Result<()>>, image: &Image) {
 #[test]
 fn a_frozen_mount_can_be_unmounted() {
     let ours = Ours::of(Image::new(320 << 20, &[]), "noio_uring");
-    let done = change_that_waits(&ours.dir());
+    let program = change_that_waits(&ours.dir());
     let (image, _) = ours.end_in_use();
-    was_made(&done, &image);
+    was_made(program, &image);
 }
 
 /// The same for a mount that was detached while it was frozen: its users cannot thaw it any more.
 #[test]
 fn a_frozen_mount_that_was_detached_can_be_ended() {
     let ours = Ours::of(Image::new(320 << 20, &[]), "noio_uring");
-    let done = change_that_waits(&ours.dir());
+    let program = change_that_waits(&ours.dir());
     run("umount", &[OsStr::new("-l"), ours.dir().as_os_str()]);
     let (sender, ended) = channel();
     std::thread::spawn(move || sender.send(ours.end_in_use()));
     let (image, said) = ended.recv_timeout(LIMIT).expect("the server does not end");
     assert_eq!(said, None);
-    was_made(&done, &image);
+    was_made(program, &image);
 }
 
 #[test]
