@@ -302,8 +302,8 @@ impl Mounted {
 }
 
 impl Ender {
-    /// Ends the mount. A frozen one is thawed first. A mount in use is detached after two seconds. [`Mounted::wait`] returns soon
-    /// after.
+    /// Ends the mount. A frozen one is thawed first. A mount in use is detached after two seconds.
+    /// [`Mounted::wait`] returns soon after.
     ///
     /// # Errors
     /// If it can neither be unmounted nor detached.
