@@ -59,6 +59,23 @@ pub(crate) struct FreezeLevels {
     pub(crate) changes: FreezeProtection,
     /// What writes for no operation.
     pub(crate) background: FreezeProtection,
+    /// Changes under this lock alone; the levels are closed and opened outside of it.
+    pub(crate) state: Mutex<FreezeState>,
+    /// A volume grows one step at a time.
+    pub(crate) growing: AtomicBool,
+}
+
+/// Why the levels are closed, if they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum FreezeState {
+    #[default]
+    Open,
+    /// A freeze that a thaw will end has begun.
+    Freezing,
+    /// Until a thaw.
+    Frozen,
+    /// Until the one that closed them opens them: for a moment.
+    Internal,
 }
 
 /// A thread is inside of a protection until this is dropped, on that thread.
@@ -79,6 +96,23 @@ impl Drop for Inside<'_> {
             }
         });
         of.leave();
+    }
+}
+
+/// A protection that is closed until this is dropped, also by a panic.
+#[must_use = "the protection is opened when this is dropped"]
+pub struct Closed<'a>(&'a FreezeProtection);
+
+impl Closed<'_> {
+    /// Leaves it closed.
+    pub fn keep(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.open();
     }
 }
 
@@ -123,6 +157,14 @@ impl FreezeProtection {
     #[must_use = "another freezer may have closed it"]
     pub fn close(&self) -> bool {
         !self.closed.swap(true, Ordering::SeqCst)
+    }
+
+    /// Closes it until the result is dropped, and waits until no thread is inside; `None` if it is closed
+    /// already.
+    pub fn hold_back(&self) -> Option<Closed<'_>> {
+        let closed = self.close().then(|| Closed(self))?;
+        self.drain();
+        Some(closed)
     }
 
     /// Waits until no thread is inside. It must be closed.

@@ -8,16 +8,36 @@
 //!    inside may need the background work to end. When that is kept out, nothing is dirty.
 //! 4. fsync returns at once while the volume is frozen: everything is durable.
 //! 5. Reads do not set access times meanwhile.
+//! 6. A freeze is ended by what began it: [`Fs::thaw`] ends those of [`Fs::freeze`], and a freeze for a
+//!    moment ([`Frozen`]) ends by itself, also after an error or a panic.
 
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::Lsn;
-use uxfs_journal::recovery::Log;
+use uxfs_journal::recovery::{Log, State};
 
 use crate::error::{Error, Result};
-use crate::freeze::Inside;
+use crate::freeze::{FreezeState, Inside};
 use crate::fs::Fs;
 use crate::log_worker::cover;
 use crate::point_in_time::PointInTime;
+
+/// A volume is frozen until this is dropped, also by a panic.
+#[must_use = "the volume is thawed when this is dropped"]
+pub(crate) struct Frozen<'a>(&'a Fs);
+
+impl Frozen<'_> {
+    /// Leaves the end to [`Fs::thaw`].
+    fn keep(self) {
+        *self.0.freeze_levels.state.lock() = FreezeState::Frozen;
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        self.0.open_levels();
+    }
+}
 
 impl Fs {
     /// Freezes the volume: writes everything in place, and holds back every change until [`Fs::thaw`].
@@ -25,20 +45,33 @@ impl Fs {
     /// # Errors
     /// [`Error::Busy`] if it is frozen already; as [`Fs::quiesce`], and it is not frozen then.
     pub fn freeze(&self) -> Result<()> {
+        self.close_levels(FreezeState::Freezing)?.keep();
+        Ok(())
+    }
+
+    /// As [`Fs::freeze`], until the result is dropped: no thaw ends it.
+    pub(crate) fn freeze_for_now(&self) -> Result<Frozen<'_>> {
+        self.close_levels(FreezeState::Internal)
+    }
+
+    fn close_levels(&self, state: FreezeState) -> Result<Frozen<'_>> {
         let levels = &self.freeze_levels;
         self.check_running()?;
-        if !levels.changes.close() {
-            return Err(Error::Busy);
+        {
+            let mut now = levels.state.lock();
+            if *now != FreezeState::Open {
+                return Err(Error::Busy);
+            }
+            *now = state;
         }
+        let frozen = Frozen(self);
+        let _closed_once = levels.changes.close();
         if planted(Fault::FreezeWithoutWait) {
-            return Ok(());
+            return Ok(frozen);
         }
         levels.changes.drain();
-        let settled = self.settle();
-        if settled.is_err() {
-            self.open_levels();
-        }
-        settled
+        self.settle()?;
+        Ok(frozen)
     }
 
     /// Writes everything in place and keeps the background work out. The operations are kept out.
@@ -60,26 +93,45 @@ impl Fs {
     /// Ends a freeze. The changes that waited are made.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if the volume is not frozen.
+    /// [`Error::Invalid`] if no [`Fs::freeze`] has frozen the volume.
     pub fn thaw(&self) -> Result<()> {
-        match self.open_levels() {
-            true => Ok(()),
-            false => Err(Error::Invalid("the volume is not frozen")),
+        {
+            let mut state = self.freeze_levels.state.lock();
+            if *state != FreezeState::Frozen {
+                return Err(Error::Invalid("the volume is not frozen"));
+            }
+            *state = FreezeState::Internal;
         }
+        self.open_levels();
+        Ok(())
     }
 
     /// Returns a device that shows the volume's metadata as it is now, while the volume changes. Freezes
     /// the volume for a moment. Old content takes at most `kept_limit` bytes of memory.
     ///
     /// # Errors
-    /// [`Error::Busy`] if there is one already, or the volume is frozen; as [`Fs::freeze`].
+    /// [`Error::Busy`] if there is one already, or the volume is frozen; [`Error::Unsupported`] if its log
+    /// holds changes that were not replayed; as [`Fs::freeze`].
     pub fn point_in_time(&self, kept_limit: u64) -> Result<PointInTime> {
-        self.freeze()?;
-        let begun = self
-            .log_head()
-            .and_then(|head| PointInTime::begin(&self.keeper, kept_limit, head).ok_or(Error::Busy));
-        self.open_levels();
-        begun
+        self.check_replayed()?;
+        let _frozen = self.freeze_for_now()?;
+        let head = self.log_head()?;
+        PointInTime::begin(&self.keeper, kept_limit, head).ok_or(Error::Busy)
+    }
+
+    /// Fails if the volume was opened without the changes that its log holds.
+    fn check_replayed(&self) -> Result<()> {
+        if self.journal.is_some() || self.recovery.is_some() || self.geo.log_start.0 == 0 {
+            return Ok(());
+        }
+        match Log::new(&self.superblock())?.state(&*self.bare_dev)? {
+            State::Clean => Ok(()),
+            State::Dirty => Err(Error::Unsupported(
+                "a moment of a volume whose log was not replayed (norecovery): what the log holds is \
+                 missing in its metadata"
+                    .into(),
+            )),
+        }
     }
 
     /// Where the next record of a log that is not written to meanwhile begins.
@@ -91,13 +143,14 @@ impl Fs {
         Ok(Some(Log::new(&sb)?.find(&*self.bare_dev)?.head))
     }
 
-    fn open_levels(&self) -> bool {
-        self.freeze_levels.background.open();
-        let was = self.freeze_levels.changes.open();
+    fn open_levels(&self) {
+        let levels = &self.freeze_levels;
+        levels.background.open();
+        levels.changes.open();
+        *levels.state.lock() = FreezeState::Open;
         if let Some(journal) = &self.journal {
             journal.nudge_worker();
         }
-        was
     }
 
     /// Is the volume frozen, or being frozen?

@@ -87,10 +87,10 @@ pub use dquot::Limits;
 pub use engine::Engine;
 pub use error::{EFSCORRUPTED, Error, Result};
 pub use file::Segment;
-pub use freeze::{FreezeProtection, Inside};
+pub use freeze::{Closed, FreezeProtection, Inside};
 pub use fs::Fs;
 pub use growing::GrowingGeometry;
-pub use growth::WriteGroups;
+pub use growth::{Growth, WriteGroups};
 pub use log_worker::LogWorker;
 pub use mount::Mount;
 pub use ops::{

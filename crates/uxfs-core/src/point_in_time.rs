@@ -10,8 +10,8 @@
 //!    until it is kept, and what is kept is the content of the moment.
 //! 4. A reader first reads the device, and then looks for kept pages. If a write was under way during its
 //!    read, the page was kept before, and is found. If it finds none, no write had begun when its read ended.
-//! 5. Memory is bounded. Beyond the limit all kept pages are dropped, and every later read fails; writers
-//!    are never held up or failed.
+//! 5. Memory is bounded. Beyond the limit all kept pages are dropped, and every later read fails. Writers are
+//!    never failed, and wait for the read of what is kept at most.
 //! 6. While none is read, a write in place costs one atomic load more.
 //! 7. The log and file data are not of the moment.
 //!

@@ -61,6 +61,7 @@ pub const COPIED: &[u8] = b"uxfs.copied";
 /// Number of files for which this is kept.
 const COPIES: usize = 1024;
 
+const EBUSY: i32 = 16;
 const ERANGE: i32 = 34;
 const NAME_MAX: usize = 255;
 
@@ -139,7 +140,8 @@ impl Control {
             lines.add("record", file.display());
         }
         lines.add("uptime_seconds", self.begun.elapsed().as_secs());
-        lines.add("frozen", if fs.is_frozen() { "yes" } else { "no" });
+        let is_frozen = volume.freeze.requests.is_closed();
+        lines.add("frozen", if is_frozen { "yes" } else { "no" });
         lines.add("mode", if options.read_only { "ro" } else { "rw" });
         match options.mode {
             SyncMode::Durable => lines.add("sync", "durable"),
@@ -338,6 +340,10 @@ pub fn order(path: &Path) -> io::Result<Duration> {
 /// As [`ask`]; EBUSY if it is frozen already, EPERM for other users than root and the mount's owner,
 /// EOPNOTSUPP if requests come over io_uring; what cannot be written.
 pub fn freeze(path: &Path) -> io::Result<()> {
+    // What is written of a frozen mount's mapped files waits for the thaw, and so would the next step.
+    if ask(path, STATUS)?.iter().any(|(name, value)| name == "frozen" && value == "yes") {
+        return Err(io::Error::from_raw_os_error(EBUSY));
+    }
     // What programs changed in mapped files is still with the kernel.
     rustix::fs::syncfs(File::open(root_of(path)?)?)?;
     ask(path, FREEZE).map(drop)
@@ -346,7 +352,8 @@ pub fn freeze(path: &Path) -> io::Result<()> {
 /// Thaws a mount. `path` as for [`ask`].
 ///
 /// # Errors
-/// As [`ask`]; EINVAL if it is not frozen, EPERM as for [`freeze`].
+/// As [`ask`]; EINVAL if it is not frozen, EBUSY while it is being frozen, grown or remounted, EPERM as for
+/// [`freeze`].
 pub fn thaw(path: &Path) -> io::Result<()> {
     ask(path, THAW).map(drop)
 }

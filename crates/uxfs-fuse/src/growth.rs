@@ -1,8 +1,9 @@
 //! Growth of a mounted volume, asked for through the control channel: the name [`GROW`] of the mount.
 //!
 //! 1. The server lengthens the image's file, if it is shorter, and then grows the volume.
-//! 2. Changes wait while the volume grows; reads are answered. A frozen volume does not grow, and growth,
-//!    freeze and remount exclude each other.
+//! 2. Changes go on while the new groups are written. Then they wait for a moment, parked as in a freeze, so
+//!    that reads are answered. A frozen volume does not grow, and growth, freeze and remount exclude each
+//!    other. What only shows the state waits for none of them.
 //! 3. A volume whose changes are shipped, or that lies in a store, does not grow: what was shipped has its
 //!    length.
 //! 4. Only root and the user who mounted the volume may ask for it.
@@ -14,6 +15,7 @@ use std::path::Path;
 
 use uxfs::mkfs::table_of_7;
 use uxfs::resize::{Method, Target};
+use uxfs::{Fs, growth};
 
 use crate::control::{self, Lines};
 use crate::volume::Volume;
@@ -49,45 +51,62 @@ impl Volume {
     /// # Errors
     /// Why it is not grown.
     pub(crate) fn grow(&self, words: &str) -> Result<Vec<u8>, String> {
-        let frozen = self.freeze.turn.lock();
-        if *frozen {
+        let gone = |_| "the volume is stopped or closed".to_owned();
+        if words == SHOW {
+            let shown = self.with(|fs| Ok(after(state(fs), fs.geo.dblocks, false)));
+            return shown.map_err(gone);
+        }
+        let target = match words {
+            "" => Target::Fill,
+            blocks => {
+                let blocks = blocks.parse::<u64>().map_err(|_| "not a number of blocks")?;
+                let block = self.with(|fs| Ok(u64::from(fs.geo.block_size))).map_err(gone)?;
+                Target::Bytes(blocks.saturating_mul(block))
+            }
+        };
+        let turn = self.freeze.turn.lock();
+        if self.freeze.is_frozen() {
             return Err("the volume is frozen: thaw it first".into());
         }
-        let wanted = match words {
-            "" | SHOW => None,
-            blocks => Some(blocks.parse::<u64>().map_err(|_| "not a number of blocks")?),
-        };
-        if words != SHOW && self.backing().is_some() {
+        if self.backing().is_some() {
             return Err(
                 "its changes are shipped, or it lies in a store: such a mount does not grow".into(),
             );
         }
-        let grow = |fs: &uxfs::Fs| {
-            let (sb, block) = (fs.superblock(), u64::from(fs.geo.block_size));
-            let target = match wanted {
-                Some(blocks) => Target::Bytes(blocks.saturating_mul(block)),
-                None => Target::Fill,
-            };
-            let (blocks, grown) = match words {
-                SHOW => (fs.geo.dblocks, false),
-                _ => {
-                    let done =
-                        uxfs::growth::grow_in_use(fs, target).map_err(|error| error.to_string())?;
-                    (done.after / block, done.method == Method::Grown)
-                }
-            };
-            let mut lines = Lines::default();
-            for (number, line) in table_of_7(&sb, "").lines().enumerate() {
-                lines.add(&format!("{TABLE}{number}"), line);
-            }
-            lines.add("block_size", block);
-            lines.add("before", sb.dblocks.get());
-            lines.add("blocks", blocks);
-            lines.add("grown", if grown { "yes" } else { "no" });
-            Ok(lines.bytes())
-        };
-        self.with(|fs| Ok(grow(fs))).map_err(|_| "the volume is stopped or closed".to_owned())?
+        let grown = self.with(|fs| Ok(self.grow_to(fs, target)));
+        drop(turn);
+        self.freeze.run_waiting();
+        grown.map_err(gone)?
     }
+
+    fn grow_to(&self, fs: &Fs, target: Target) -> Result<Vec<u8>, String> {
+        let before = state(fs);
+        let prepared = growth::prepare(fs, target).map_err(|error| error.to_string())?;
+        let done = {
+            let _held_back = self.freeze.requests.hold_back();
+            prepared.commit().map_err(|error| error.to_string())?
+        };
+        let blocks = done.after / u64::from(fs.geo.block_size);
+        Ok(after(before, blocks, done.method == Method::Grown))
+    }
+}
+
+/// The state before a growth.
+fn state(fs: &Fs) -> Lines {
+    let (sb, mut lines) = (fs.superblock(), Lines::default());
+    for (number, line) in table_of_7(&sb, "").lines().enumerate() {
+        lines.add(&format!("{TABLE}{number}"), line);
+    }
+    lines.add("block_size", fs.geo.block_size);
+    lines.add("before", sb.dblocks.get());
+    lines
+}
+
+/// The value of the name: the state before a growth, and the length after it.
+fn after(mut lines: Lines, blocks: u64, grown: bool) -> Vec<u8> {
+    lines.add("blocks", blocks);
+    lines.add("grown", if grown { "yes" } else { "no" });
+    lines.bytes()
 }
 
 /// The value that says why a volume is not grown.

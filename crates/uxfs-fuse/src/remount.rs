@@ -24,8 +24,8 @@ impl Volume {
     /// # Errors
     /// The option that cannot change, and why.
     pub(crate) fn remount(self: &Arc<Self>, words: String) -> Result<(), String> {
-        let frozen = self.freeze.turn.lock();
-        if *frozen {
+        let _turn = self.freeze.turn.lock();
+        if self.freeze.is_frozen() {
             return Err("the volume is frozen: thaw it first".into());
         }
         let current = self.current_options();

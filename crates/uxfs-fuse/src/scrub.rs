@@ -30,7 +30,8 @@ pub(crate) const BEGIN: &[u8] = b"uxfs.scrub=";
 pub(crate) const STATUS: &[u8] = b"uxfs.scrub";
 /// Reading this value ends the scrub.
 pub(crate) const END: &[u8] = b"uxfs.scrub.end";
-/// The prefix of the name whose value is a part of the report as text: a byte offset follows.
+/// The prefix of the name whose value is a part of the report as text: the number of the scrub, a comma and a
+/// byte offset follow.
 pub(crate) const TEXT: &[u8] = b"uxfs.scrub.text=";
 /// The same, as JSON.
 pub(crate) const JSON: &[u8] = b"uxfs.scrub.json=";
@@ -51,16 +52,17 @@ impl Volume {
     /// Begins a scrub. Returns its number.
     ///
     /// # Errors
-    /// EBUSY if the mount is frozen or being remounted, or a scrub is under way; those of writing.
+    /// EBUSY if the mount is frozen or being remounted, or a scrub is under way; EOPNOTSUPP if its log was
+    /// not replayed; those of writing.
     pub(crate) fn begin_scrub(&self, words: &[u8]) -> Result<Vec<u8>, Errno> {
         let mut options = ScrubOptions::default();
         if !words.is_empty() {
             let limit = std::str::from_utf8(words).ok().and_then(|text| text.parse().ok());
             options.kept_limit = limit.ok_or(Errno::INVAL)?;
         }
-        let Some(frozen) = self.freeze.turn.try_lock() else { return Err(Errno::BUSY) };
+        let Some(freeze) = self.freeze.turn.try_lock() else { return Err(Errno::BUSY) };
         let Some(mut turn) = self.scrubs.turn.try_lock() else { return Err(Errno::BUSY) };
-        if *frozen || turn.closed || self.scrubs.state.lock().running.is_some() {
+        if self.freeze.is_frozen() || turn.closed || self.scrubs.state.lock().running.is_some() {
             return Err(Errno::BUSY);
         }
         if let Some(thread) = turn.thread.take() {
@@ -68,7 +70,7 @@ impl Volume {
             let _ = thread.join();
         }
         let scrub = Arc::new(self.with(|fs| Scrub::begin(fs, options))?);
-        drop(frozen);
+        drop(freeze);
         let number = {
             let mut state = self.scrubs.state.lock();
             let number = state.number + 1;
@@ -102,28 +104,38 @@ impl Volume {
         }
     }
 
-    /// The value of [`STATUS`], and of parts of the report; `None` for other names.
-    pub(crate) fn scrub_value(&self, name: &[u8]) -> Option<Vec<u8>> {
+    /// The value of [`STATUS`], and of parts of the report; `None` for other names. ESTALE if another scrub
+    /// has begun since, EINVAL for words that name no part.
+    pub(crate) fn scrub_value(&self, name: &[u8]) -> Option<Result<Vec<u8>, Errno>> {
         let state = self.scrubs.state.lock();
         if name == STATUS {
-            return Some(state.status_value());
+            return Some(Ok(state.status_value()));
         }
-        let (is_json, from) = match (name.strip_prefix(JSON), name.strip_prefix(TEXT)) {
-            (Some(from), _) => (true, from),
-            (None, from) => (false, from?),
+        let (is_json, words) = match (name.strip_prefix(JSON), name.strip_prefix(TEXT)) {
+            (Some(words), _) => (true, words),
+            (None, words) => (false, words?),
         };
-        let from = std::str::from_utf8(from).ok().and_then(|text| text.parse().ok());
-        let report: &[u8] = match &state.result {
-            Some(Outcome::Checked { json, .. }) if is_json => json.as_bytes(),
-            Some(Outcome::Checked { text, .. }) => text.as_bytes(),
-            _ => &[],
-        };
-        let rest = report.get(from.unwrap_or(usize::MAX)..).unwrap_or_default();
-        Some(rest[..rest.len().min(PART)].to_vec())
+        Some(state.part(is_json, words))
     }
 }
 
 impl State {
+    /// A part of the report; `words` as after [`TEXT`].
+    fn part(&self, is_json: bool, words: &[u8]) -> Result<Vec<u8>, Errno> {
+        let words = std::str::from_utf8(words).ok().and_then(|words| words.split_once(','));
+        let (number, from) = words.ok_or(Errno::INVAL)?;
+        let number: u64 = number.parse().map_err(|_| Errno::INVAL)?;
+        let from: usize = from.parse().map_err(|_| Errno::INVAL)?;
+        let report: &[u8] = match &self.result {
+            _ if number != self.number => return Err(Errno::STALE),
+            Some(Outcome::Checked { json, .. }) if is_json => json.as_bytes(),
+            Some(Outcome::Checked { text, .. }) => text.as_bytes(),
+            _ => &[],
+        };
+        let rest = report.get(from..).unwrap_or_default();
+        Ok(rest[..rest.len().min(PART)].to_vec())
+    }
+
     fn status_value(&self) -> Vec<u8> {
         let mut lines = Lines::default();
         lines.add("number", self.number);
@@ -175,7 +187,8 @@ pub struct Status {
 ///
 /// # Errors
 /// [`io::ErrorKind::Unsupported`] if `path` lies in no mount of uxfs; EBUSY if the mount is frozen or a
-/// scrub is under way; EPERM for other users than root and the mount's owner; what cannot be written.
+/// scrub is under way; EPERM for other users than root and the mount's owner; EOPNOTSUPP if the log holds
+/// changes that were not replayed; what cannot be written.
 pub fn begin(path: &Path, kept_limit: Option<u64>) -> io::Result<u64> {
     let words = kept_limit.map(|limit| limit.to_string()).unwrap_or_default();
     let pairs = control::ask(path, &[BEGIN, words.as_bytes()].concat())?;
@@ -213,27 +226,27 @@ pub fn end(path: &Path) -> io::Result<()> {
     control::ask(path, END).map(drop)
 }
 
-/// The report of the last scrub, as text.
+/// The report of the scrub of this number, the last one, as text.
 ///
 /// # Errors
-/// As [`control::ask`].
-pub fn text(path: &Path) -> io::Result<Vec<u8>> {
-    whole(path, TEXT)
+/// As [`control::ask`]; ESTALE if another scrub has begun since.
+pub fn text(path: &Path, number: u64) -> io::Result<Vec<u8>> {
+    whole(path, TEXT, number)
 }
 
 /// The same, as the members of a JSON document.
 ///
 /// # Errors
-/// As [`control::ask`].
-pub fn json(path: &Path) -> io::Result<Vec<u8>> {
-    whole(path, JSON)
+/// As [`text`].
+pub fn json(path: &Path, number: u64) -> io::Result<Vec<u8>> {
+    whole(path, JSON, number)
 }
 
-fn whole(path: &Path, prefix: &[u8]) -> io::Result<Vec<u8>> {
+fn whole(path: &Path, prefix: &[u8], number: u64) -> io::Result<Vec<u8>> {
     let mut all = Vec::new();
     loop {
-        let offset = all.len().to_string();
-        let part = control::ask_bytes(path, &[prefix, offset.as_bytes()].concat())?;
+        let words = format!("{number},{}", all.len());
+        let part = control::ask_bytes(path, &[prefix, words.as_bytes()].concat())?;
         if part.is_empty() {
             return Ok(all);
         }

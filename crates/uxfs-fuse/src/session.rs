@@ -8,6 +8,8 @@
 //! 3. A mount that must end and stays busy is detached: its open files return errors from then on,
 //!    and the volume is closed. The same happens to a mount that is left in other mount namespaces
 //!    only.
+//! 4. A frozen mount that must end is thawed before, and what waited is done, also if it was detached by
+//!    its users and cannot be thawed by them any more.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -16,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use uxfs::Fs;
-use uxfs_transport::{MountOptions, Session, Transport};
+use uxfs_transport::{MountOptions, Parked, Session, Transport};
 
 use crate::holders::{self, Named};
 use crate::mounts::{self, Mount};
@@ -147,6 +149,10 @@ fn start(
     cached.connect(session.notifier());
     volume.set_transport(session.transport());
     volume.set_requests(session.requests());
+    let server = Arc::downgrade(session.server());
+    // Without a server the request is dropped, and its caller gets an error.
+    let run = move |parked: Parked| server.upgrade().map_or((), |server| parked.run(&*server));
+    volume.freeze.run_with(Box::new(run));
     // Before the first request, so that the record has every message.
     if let Audience::Users = audience {
         volume.set_recorder(Recorder::begin("mount", source, &dir));
@@ -296,8 +302,8 @@ impl Mounted {
 }
 
 impl Ender {
-    /// Ends the mount. A mount in use is detached after two seconds. [`Mounted::wait`] returns soon
-    /// after.
+    /// Ends the mount. A frozen one is thawed first. A mount in use is detached after two seconds.
+    /// [`Mounted::wait`] returns soon after.
     ///
     /// # Errors
     /// If it can neither be unmounted nor detached.
@@ -310,6 +316,8 @@ impl Ender {
     }
 
     fn unmount(&self) -> io::Result<()> {
+        // Programs whose changes wait keep the mount busy, also one that is detached already.
+        self.volume.thaw_to_end();
         // A mount may have several bind mounts.
         while let Some(mount) = self.find()? {
             if self.unmount_one(&mount.dir).is_err() {

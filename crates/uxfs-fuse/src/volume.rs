@@ -518,7 +518,7 @@ impl Volume {
     /// What could not be written and why, what is lost by that, and what to do.
     pub(crate) fn close(&self) -> Result<(), String> {
         // What waits for the thaw uses the volume.
-        let _ = self.thaw();
+        self.thaw_to_end();
         self.end_scrub("the mount ended", true);
         self.end_write_back();
         *self.ending.lock() = true;

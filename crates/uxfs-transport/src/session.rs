@@ -125,6 +125,11 @@ impl<S: Filesystem> Session<S> {
         })
     }
 
+    /// What answers the requests.
+    pub fn server(&self) -> &Arc<S> {
+        &self.server
+    }
+
     /// How requests come.
     pub fn transport(&self) -> Transport {
         self.rings.map_or_else(Transport::Device, |_| Transport::Ring)

@@ -1,7 +1,7 @@
 //! A volume checked while it is in use: the check of `uxfs check`, of the volume's metadata at one moment.
 //!
-//! 1. The volume is frozen for that moment only. Changes go on while the check runs, and writers are never
-//!    held up by it.
+//! 1. The volume is frozen for that moment only. Changes go on while the check runs; a write of metadata in
+//!    place waits for the read of the page that it overwrites, and for nothing else.
 //! 2. The old content of what is overwritten meanwhile is kept in memory, bounded by
 //!    [`ScrubOptions::kept_limit`]. If that is not enough, there is no verdict.
 //! 3. Files in use whose last name was removed are no finding.
@@ -18,7 +18,8 @@ use uxfs_core::{Error, Fs, PointInTime};
 pub struct ScrubOptions {
     /// Most bytes of memory for old content.
     pub kept_limit: u64,
-    /// Options of the check. By default it uses one thread, so that it has one read under way at a time.
+    /// Options of the check. By default it uses one thread, so that it has one read under way at a time,
+    /// and less memory than a check of a volume that is not in use: the process has other work.
     pub check: CheckOptions,
 }
 
@@ -26,6 +27,7 @@ impl Default for ScrubOptions {
     fn default() -> Self {
         let mut check = CheckOptions::default();
         check.threads = 1;
+        check.memory_limit = 256 << 20;
         Self { kept_limit: 256 << 20, check }
     }
 }
@@ -55,7 +57,8 @@ impl Scrub {
     /// Begins a scrub: what it checks is the volume as it is now.
     ///
     /// # Errors
-    /// [`Error::Busy`] if the volume is frozen, or a scrub is under way; what cannot be written.
+    /// [`Error::Busy`] if the volume is frozen, or a scrub is under way; [`Error::Unsupported`] if its log
+    /// holds changes that were not replayed; what cannot be written.
     pub fn begin(fs: &Fs, options: ScrubOptions) -> Result<Self, Error> {
         let ScrubOptions { kept_limit, check: mut options } = options;
         let moment = fs.point_in_time(kept_limit)?;

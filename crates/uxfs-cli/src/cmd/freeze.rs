@@ -62,7 +62,9 @@ pub(crate) fn thaw(dir: &Path) -> Result<()> {
 fn failure(dir: &Path, error: &io::Error) -> Failure {
     let why = match error.raw_os_error() {
         Some(EPERM) => "only root and the user who mounted the volume can freeze and thaw it".into(),
-        Some(EBUSY) => "the volume is frozen already, or its options are being changed".into(),
+        Some(EBUSY) => {
+            "the volume is frozen already, is growing, or its options are being changed".into()
+        }
         Some(EINVAL) => "the volume is not frozen".into(),
         Some(EOPNOTSUPP) => {
             "requests come over io_uring, and such a mount cannot be frozen: mount with -o noio_uring"

@@ -16,6 +16,8 @@ use crate::{interrupt, json};
 
 const EPERM: i32 = 1;
 const EBUSY: i32 = 16;
+const EOPNOTSUPP: i32 = 95;
+const ESTALE: i32 = 116;
 /// How often the mount is asked how far it is.
 const EVERY: Duration = Duration::from_millis(50);
 
@@ -58,25 +60,29 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
         session.fail_with(OPERATIONAL, Failure::new(dir, format!("no verdict: {why}")));
         return Ok(());
     };
-    let report = if options.json { scrub::json(dir) } else { scrub::text(dir) };
-    let report = match report {
-        Ok(report) => report,
+    let report = match options.json {
+        true => scrub::json(dir, ended.number).and_then(|report| document(dir, &report)),
+        false => scrub::text(dir, ended.number).map(|report| [&*report, b"\n"].concat()),
+    };
+    match report {
+        Ok(report) => {
+            session.set_code(code);
+            session.print(report)
+        }
         Err(error) => {
             session.fail_with(OPERATIONAL, failure(dir, &error));
-            return Ok(());
+            Ok(())
         }
-    };
-    session.set_code(code);
-    if !options.json {
-        session.print(report)?;
-        return session.print("\n");
     }
+}
+
+/// The JSON document with the members of a report.
+fn document(dir: &Path, report: &[u8]) -> io::Result<Vec<u8>> {
+    let members: Map<String, Value> = serde_json::from_slice(report)?;
     let mut map = Map::new();
     map.insert("dir".into(), json!(dir.display().to_string()));
-    if let Ok(Value::Object(members)) = serde_json::from_slice(&report) {
-        map.extend(members);
-    }
-    session.print(json::document("scrub", map))
+    map.extend(members);
+    Ok(json::document("scrub", map))
 }
 
 /// Begins a scrub, and returns when it has ended.
@@ -116,7 +122,27 @@ fn failure(dir: &Path, error: &io::Error) -> Failure {
         Some(EBUSY) => {
             "the volume is frozen, its options are being changed, or a scrub is under way".into()
         }
+        Some(EOPNOTSUPP) => {
+            "the volume is mounted without the changes that its log holds (norecovery): what is missing \
+             would look like damage; mount it without norecovery"
+                .into()
+        }
+        Some(ESTALE) => "no verdict: another scrub has begun meanwhile".into(),
         _ => status::failure_cause(dir, error).0,
     };
     Failure::new(dir, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_report_is_an_error() {
+        let good = document(Path::new("m"), br#"{"verdict":"clean"}"#);
+        assert!(good.is_ok_and(|text| text.ends_with(b"\"verdict\":\"clean\"}\n")));
+        for bad in ["", "[]", "{\"verdict\":\"cle"] {
+            assert!(document(Path::new("m"), bad.as_bytes()).is_err(), "{bad:?}");
+        }
+    }
 }

@@ -49,6 +49,10 @@ fn check_of_a_killed_mount_reports_sound_log_not_replayed() {
     assert!(json.out.starts_with(head), "{json:?}");
     let raw = fixture.uxfs(&["check", "--norecovery", "a.img"]);
     assert!(raw.out.contains("[log-dirty]") && !raw.out.contains(" 200 entries"), "{raw:?}");
+    // A mount without what the log holds would look damaged to a scrub.
+    fixture.uxfs(&["mount", "-o", "ro,norecovery", "a.img", "m"]).good();
+    assert!(fixture.uxfs(&["scrub", "m"]).bad(8).contains("norecovery"));
+    fixture.unmount("m");
     assert_eq!(fixture.sh("sha256sum a.img"), before, "it was written to");
     // After the replay the volume is clean.
     fixture.uxfs(&["log", "quiesce", "a.img"]).good();

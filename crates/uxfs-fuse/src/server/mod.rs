@@ -43,7 +43,6 @@ use crate::control::{self, Control};
 use crate::current_options::CurrentOptions;
 use crate::defrag;
 use crate::durability::{Caller, Scope, Waiter};
-use crate::freeze::Waiting;
 use crate::growth;
 use crate::handles::Handles;
 use crate::options::Options;
@@ -78,8 +77,6 @@ pub(crate) struct Server {
     current_options: Arc<CurrentOptions>,
     handles: Handles,
     open_dirs: OpenDirs,
-    /// Requests that wait for a thaw.
-    waiting: Waiting,
     control: Control,
     cached: Cached,
     /// Each FITRIM that runs, in a thread of its own, has a share of it.
@@ -104,7 +101,6 @@ impl Server {
             current_options: current,
             handles: Handles::default(),
             open_dirs: OpenDirs::default(),
-            waiting: Waiting::default(),
             control,
             cached,
             trims: Arc::default(),
@@ -207,9 +203,7 @@ impl Server {
         let done = if freezes { self.volume.freeze() } else { self.volume.thaw() };
         let value = control::froze(freezes);
         reply.send(done.map(|()| &*value));
-        if !(freezes && (done.is_ok() || done == Err(Errno::BUSY))) {
-            self.waiting.run(self);
-        }
+        self.volume.freeze.run_waiting();
     }
 
     /// Begins a scrub, or ends it.
@@ -730,7 +724,8 @@ impl Filesystem for Server {
         }
         if let Some(value) = self.volume.scrub_value(name) {
             // A report names files of every user.
-            return reply.send(may_administer(req).map(|()| &*value));
+            let value = may_administer(req).and(value);
+            return reply.send(value.as_deref().map_err(|error| *error));
         }
         if let Some(words) = name.strip_prefix(defrag::PART) {
             return self.defrag(req, node, words, reply);
@@ -835,12 +830,12 @@ impl Filesystem for Server {
     }
 
     fn park(&self, parked: Parked) {
-        self.waiting.keep(parked, &self.volume, self);
+        if let Some(parked) = self.volume.freeze.park(parked) {
+            parked.run(self);
+        }
     }
 
     fn destroy(&self) {
-        let _ = self.volume.thaw();
-        self.waiting.run(self);
         // The result is kept, and returned when the mount has ended.
         let _ = self.volume.close();
     }

@@ -1,11 +1,15 @@
 //! Frozen mounts: copies of the image under load are sound, and no change is lost.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::channel;
+use std::time::{Duration, Instant};
 
 use uxfs::Fs;
 use uxfs::disk::{FileDev, OpenMode};
@@ -14,12 +18,15 @@ use uxfs_disk::fault::{self, Fault};
 use uxfs_fuse::{Options, control};
 use uxfs_oracle::{Kernel, Rng, vm};
 
-use crate::rig::{Image, Ours, Volume};
+use crate::rig::{Image, Ours, Volume, requests, run};
 
 const THREADS: u64 = 4;
 const ROUNDS: u64 = 3;
 /// Changes between two freezes.
 const CHANGES: u64 = 200;
+
+/// How long something may take that happens at all.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The modes of a mount that write in ways of their own.
 const MODES: [&str; 3] = ["noio_uring", "noio_uring,sync=ordered", "noio_uring,wsync"];
@@ -196,14 +203,59 @@ fn a_copy_with_an_open_file_without_a_name_recovers() {
     assert!(!has_unlinked(&copy));
 }
 
-/// The end of a mount thaws it, and what waited is done.
+/// Freezes a mount, and begins to make its file shorter. Returns when the server has the request. A program
+/// of its own waits: this process could not end while a thread waits for its own server.
+fn change_that_waits(dir: &Path) -> Child {
+    let name = dir.join("file");
+    std::fs::write(&name, b"content").unwrap();
+    control::freeze(dir).unwrap();
+    let before = requests(dir, "SETATTR");
+    let mut program = Command::new("truncate").args(["-s", "3"]).arg(name).spawn().unwrap();
+    while requests(dir, "SETATTR") == before {
+        std::thread::yield_now();
+    }
+    assert!(program.try_wait().unwrap().is_none(), "a frozen mount was changed");
+    program
+}
+
+/// Asserts that a change which waited was made, and is in the image.
+fn was_made(mut program: Child, image: &Image) {
+    let since = Instant::now();
+    let status = loop {
+        if let Some(status) = program.try_wait().unwrap() {
+            break status;
+        }
+        assert!(since.elapsed() < LIMIT, "a change was forgotten");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    assert!(status.success(), "{status}");
+    let fs = image.open();
+    let ino = fs.lookup(fs.root(), b"file").unwrap();
+    assert_eq!(fs.stat(ino).unwrap().size, 3);
+    fs.close().unwrap();
+    image.judge();
+}
+
+/// The server thaws a mount that it ends, and what waited is done.
 #[test]
 fn a_frozen_mount_can_be_unmounted() {
-    let image = Image::new(320 << 20, &[]);
-    let ours = Ours::of(image, "noio_uring");
-    std::fs::write(ours.dir().join("file"), b"content").unwrap();
-    control::freeze(&ours.dir()).unwrap();
-    ours.unmount().judge();
+    let ours = Ours::of(Image::new(320 << 20, &[]), "noio_uring");
+    let program = change_that_waits(&ours.dir());
+    let (image, _) = ours.end_in_use();
+    was_made(program, &image);
+}
+
+/// The same for a mount that was detached while it was frozen: its users cannot thaw it any more.
+#[test]
+fn a_frozen_mount_that_was_detached_can_be_ended() {
+    let ours = Ours::of(Image::new(320 << 20, &[]), "noio_uring");
+    let program = change_that_waits(&ours.dir());
+    run("umount", &[OsStr::new("-l"), ours.dir().as_os_str()]);
+    let (sender, ended) = channel();
+    std::thread::spawn(move || sender.send(ours.end_in_use()));
+    let (image, said) = ended.recv_timeout(LIMIT).expect("the server does not end");
+    assert_eq!(said, None);
+    was_made(program, &image);
 }
 
 #[test]

@@ -14,6 +14,7 @@ mod defrag;
 mod engine;
 mod faults;
 mod freeze;
+mod growth;
 mod guests;
 mod kill;
 mod ordered;

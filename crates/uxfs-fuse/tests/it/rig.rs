@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use uxfs::Fs;
-use uxfs::disk::{FileDev, OpenMode};
+use uxfs::disk::{BlockDev, FileDev, OpenMode};
 use uxfs_check::{CheckOptions, check};
-use uxfs_fuse::{Mounted, Options, mount};
+use uxfs_fuse::{Mounted, Options, control, mount};
+use uxfs_testkit::{Answer, FaultDev, Rule};
 
 /// The options for each way in which requests come here: io_uring where the kernel has it, which CI
 /// needs, and the device.
@@ -129,19 +130,105 @@ impl Ours {
         Self { image, mounted: Some(mounted) }
     }
 
+    /// Mounts an image through a device that leads to it.
+    pub(crate) fn on(image: Image, dev: Arc<dyn BlockDev>, options: &str) -> Self {
+        let options = Options::parse(&format!("allow_other,dev,suid,{options}")).unwrap();
+        let fs = Fs::open(dev, options.open_options()).unwrap();
+        let mounted = mount(fs, &image.path(), &image.mount_point(), &options).unwrap();
+        Self { image, mounted: Some(mounted) }
+    }
+
     /// Registers a receiver of trimming progress.
     pub(crate) fn on_trim(&self, report: impl Fn(uxfs_fuse::Trimming) + Send + Sync + 'static) {
         self.mounted.as_ref().unwrap().on_trim(report);
     }
 
     /// Unmounts, and returns the image.
-    pub(crate) fn unmount(mut self) -> Image {
+    pub(crate) fn unmount(self) -> Image {
+        let (image, said) = self.end_in_use();
+        assert_eq!(said, None);
+        image
+    }
+
+    /// Ends the mount, which may be in use. Returns the image, and what users are told.
+    pub(crate) fn end_in_use(mut self) -> (Image, Option<String>) {
         let mounted = self.mounted.take().unwrap();
         mounted.ender().end().unwrap();
-        assert_eq!(mounted.wait().unwrap(), None);
+        let said = mounted.wait().unwrap();
         let nothing = Image { dir: Dir::Own(tempfile::tempdir().unwrap()) };
-        std::mem::replace(&mut self.image, nothing)
+        (std::mem::replace(&mut self.image, nothing), said)
     }
+}
+
+/// A thread comes to a gate in this time, or not at all.
+const GATE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Where threads wait until a test lets them go on.
+#[derive(Default)]
+pub(crate) struct Gate {
+    /// Has one come? Is it open?
+    state: Mutex<(bool, bool)>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn wait(&self, until: impl Fn(&(bool, bool)) -> bool) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |state| !until(state)).unwrap());
+    }
+
+    fn set(&self, to: impl FnOnce(&mut (bool, bool))) {
+        to(&mut self.state.lock().unwrap());
+        self.changed.notify_all();
+    }
+
+    /// Called by a thread that comes.
+    pub(crate) fn pass(&self) {
+        self.set(|state| state.0 = true);
+        self.wait(|state| state.1);
+    }
+
+    /// Waits until a thread has come.
+    pub(crate) fn reached(&self) {
+        let state = self.state.lock().unwrap();
+        let waited = self.changed.wait_timeout_while(state, GATE_LIMIT, |state| !state.0);
+        assert!(!waited.unwrap().1.timed_out(), "no thread came to the gate");
+    }
+
+    pub(crate) fn open(&self) {
+        self.set(|state| state.1 = true);
+    }
+
+    /// As it was before a thread came.
+    pub(crate) fn close(&self) {
+        self.set(|state| *state = (false, false));
+    }
+}
+
+/// The device of an image where calls of one thread come to the gate.
+pub(crate) fn gated(
+    image: &Image,
+    rule: Rule,
+    thread: &'static str,
+) -> (Arc<dyn BlockDev>, Arc<Gate>) {
+    let dev = FaultDev::new(image.device(OpenMode::Write));
+    let gate = Arc::new(Gate::default());
+    let passed = Arc::clone(&gate);
+    dev.add(rule.before(move |_| {
+        if std::thread::current().name() == Some(thread) {
+            passed.pass();
+        }
+        Answer::Pass
+    }));
+    (Arc::new(dev), gate)
+}
+
+/// How many requests of a kind have come to a mount.
+pub(crate) fn requests(dir: &Path, kind: &str) -> u64 {
+    let pairs = control::ask(dir, control::STATS).unwrap();
+    let name = format!("{}_{kind}", control::REQUESTS);
+    let found = pairs.iter().find(|(one, _)| *one == name);
+    found.map_or(0, |(_, count)| count.parse().unwrap())
 }
 
 impl Volume for Ours {

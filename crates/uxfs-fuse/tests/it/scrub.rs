@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use uxfs_fuse::control;
 use uxfs_fuse::scrub::{self, Status};
 use uxfs_oracle::Rng;
+use uxfs_testkit::{Op, Rule};
 
-use crate::rig::{Image, Ours, Volume, transports};
+use crate::rig::{Image, Ours, Volume, gated, transports};
 
 /// Changes beside the scrubs of a mount.
 const CHANGES: u64 = 3000;
@@ -32,7 +33,8 @@ fn scrubbed(dir: &Path, limit: Option<u64>) -> Status {
 }
 
 fn report(dir: &Path) -> String {
-    String::from_utf8(scrub::text(dir).unwrap()).unwrap()
+    let number = scrub::status(dir).unwrap().number;
+    String::from_utf8(scrub::text(dir, number).unwrap()).unwrap()
 }
 
 /// Changes files of its own until it is stopped.
@@ -116,9 +118,17 @@ fn a_scrub_of_a_mount_finds_a_flipped_bit() {
     let end = scrubbed(&dir, None);
     assert_eq!(end.code, Some(1), "{end:?}");
     assert!(report(&dir).contains("damaged"), "{}", report(&dir));
-    assert!(scrub::json(&dir).unwrap().starts_with(b"{\"verdict\":\"damaged\""));
+    let json = scrub::json(&dir, end.number).unwrap();
+    assert!(json.starts_with(b"{\"verdict\":\"damaged\""));
     file.write_all_at(&[old], at).unwrap();
-    assert_eq!(scrubbed(&dir, None).code, Some(0));
+    let sound = scrubbed(&dir, None);
+    assert_eq!(sound.code, Some(0));
+    // A report is that of its number.
+    for number in [end.number, sound.number + 1] {
+        assert_eq!(errno(scrub::json(&dir, number)), Some(116));
+        assert_eq!(errno(scrub::text(&dir, number)), Some(116));
+    }
+    assert!(scrub::text(&dir, sound.number).unwrap().starts_with(b"clean"));
     ours.unmount().judge();
 }
 
@@ -135,16 +145,33 @@ fn a_frozen_mount_is_not_scrubbed_and_stays_frozen() {
 
 #[test]
 fn a_scrub_can_be_ended_and_ends_with_the_mount() {
-    let ours = Ours::of(Image::new(320 << 20, &[]), "noio_uring");
+    let image = Image::new(320 << 20, &[]);
+    let (dev, gate) = gated(&image, Rule::on(&[Op::Read]), "uxfs-scrub");
+    let ours = Ours::on(image, dev, "noio_uring");
     let dir = ours.dir();
-    std::fs::write(dir.join("file"), b"content").unwrap();
     scrub::begin(&dir, None).unwrap();
-    scrub::end(&dir).unwrap();
+    gate.reached();
+    // It keeps what this overwrites.
+    std::fs::write(dir.join("file"), b"content").unwrap();
+    control::freeze(&dir).unwrap();
+    control::thaw(&dir).unwrap();
+    assert!(scrub::status(&dir).unwrap().kept_bytes > 0, "the scrub does not run");
+    std::thread::scope(|scope| {
+        let ender = scope.spawn(|| scrub::end(&dir).unwrap());
+        // A scrub that is ended keeps nothing.
+        while scrub::status(&dir).unwrap().kept_bytes > 0 && !ender.is_finished() {
+            std::thread::yield_now();
+        }
+        gate.open();
+    });
     let end = scrub::status(&dir).unwrap();
-    assert!(end.code == Some(0) || end.why.is_some(), "{end:?}");
+    assert_eq!((end.code, end.why.as_deref()), (None, Some("it was interrupted")));
     assert_eq!(scrubbed(&dir, None).code, Some(0));
     assert!(std::fs::metadata(dir.join("file")).unwrap().size() == 7);
     // The end of the mount ends it.
+    gate.close();
     scrub::begin(&dir, None).unwrap();
+    gate.reached();
+    gate.open();
     ours.unmount().judge();
 }

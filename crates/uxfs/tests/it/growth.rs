@@ -1,6 +1,7 @@
 //! Volumes that grow while they are in use: beside writers, again and again, cut off at every
 //! write, and judged by xfsprogs and kernels.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use uxfs::{Error, Fs, NewInode, OpenOptions, SyncMode, WritebackOptions};
 use uxfs_check::{CheckOptions, Severity};
 use uxfs_disk::{BlockDev, FileDev, MemDev, OpenMode};
 use uxfs_oracle::{Fields, Kernel, Rng};
-use uxfs_testkit::{RecordDev, Recording};
+use uxfs_testkit::{Answer, FaultDev, Op, RecordDev, Recording, Rule};
 
 use crate::damage::rich;
 use crate::listing;
@@ -143,15 +144,100 @@ fn a_volume_in_use_grows_to_what_is_possible() {
         let refused = growth::grow_in_use(&fs, target);
         assert!(matches!(refused, Err(ResizeError::Volume(Error::Invalid(_)))), "{refused:?}");
     }
+    let file_len = || std::fs::metadata(&volume.path).unwrap().len();
+    let len = file_len();
     fs.freeze().unwrap();
     let frozen = growth::grow_in_use(&fs, Target::Bytes(2 * whole));
     assert!(matches!(frozen, Err(ResizeError::Volume(Error::Busy))), "{frozen:?}");
+    assert_eq!(file_len(), len, "a frozen volume's file was lengthened");
     fs.thaw().unwrap();
     assert!(fill(&fs, b"second") > group / 2);
     fs.close().unwrap();
     volume.judge("grown");
-    let refused = growth::grow_in_use(&volume.open_read_only(), Target::Bytes(2 * whole));
-    assert!(refused.is_err(), "{refused:?}");
+    // The file may be written, the volume may not.
+    let dev = Arc::new(FileDev::open(&volume.path, OpenMode::Write).unwrap());
+    let read_only = Fs::open(dev, OpenOptions::read_only()).unwrap();
+    let refused = growth::grow_in_use(&read_only, Target::Bytes(2 * whole));
+    assert!(matches!(refused, Err(ResizeError::Volume(Error::ReadOnly))), "{refused:?}");
+    assert_eq!(file_len(), len, "a read-only volume's file was lengthened");
+}
+
+/// A volume of two groups on a device that fails, and where its second group begins.
+fn failing() -> (Arc<FaultDev<MemDev>>, Arc<Fs>, u64) {
+    let mut bytes = rich("-d agcount=2 -m rmapbt=1", 40).to_vec();
+    bytes.resize(75 << 20, 0);
+    let dev = Arc::new(FaultDev::new(MemDev::from_bytes(&bytes)));
+    let fs = Fs::open(Arc::clone(&dev) as Arc<dyn BlockDev>, OpenOptions::default()).unwrap();
+    let second = u64::from(fs.geo.ag_blocks) * u64::from(fs.geo.block_size);
+    (dev, Arc::new(fs), second)
+}
+
+/// The new groups are written beside changes, and one growth at a time.
+#[test]
+fn changes_do_not_wait_for_new_groups() {
+    let (dev, fs, _) = failing();
+    let mut called = false;
+    let seen = std::cell::RefCell::new(&mut called);
+    fs.grow_in_use::<ResizeError>(NEW, &|sb, groups, dev| {
+        **seen.borrow_mut() = true;
+        assert!(!fs.is_frozen(), "the volume is frozen while its new groups are written");
+        fs.create(fs.root(), b"beside", &NewInode::file(0o644)).unwrap();
+        let second = growth::prepare(&fs, Target::Bytes(NEW * 4096)).map(drop);
+        assert!(matches!(second, Err(ResizeError::Volume(Error::Busy))), "{second:?}");
+        uxfs_mkfs::write_groups(sb, groups, dev).map_err(ResizeError::from)
+    })
+    .unwrap();
+    assert!(called);
+    // A growth that is given up leaves the volume free for another one.
+    drop(growth::prepare(&fs, Target::Fill).unwrap());
+    assert_eq!(growth::grow_in_use(&fs, Target::Fill).unwrap().method, Method::Unchanged);
+    Arc::into_inner(fs).unwrap().close().unwrap();
+    assert_eq!(recover(dev.below(), NEW), Ok(NEW));
+}
+
+/// A thaw ends no freeze that a growth began.
+#[test]
+fn a_growth_is_not_thawed_from_outside() {
+    let (dev, fs, second) = failing();
+    let (of, thawed) = (Arc::downgrade(&fs), Arc::new(AtomicU64::new(0)));
+    let seen = Arc::clone(&thawed);
+    // The copy of the superblock, which is written while the volume is frozen.
+    dev.add(Rule::on(Op::WRITES).within(second..second + 512).before(move |_| {
+        let fs = of.upgrade().unwrap();
+        if fs.is_frozen() {
+            seen.fetch_add(1, Ordering::AcqRel);
+            assert!(fs.thaw().is_err() && fs.is_frozen(), "a thaw ended the freeze of a growth");
+        }
+        Answer::Pass
+    }));
+    growth::grow_in_use(&fs, Target::Bytes(NEW * 4096)).unwrap();
+    assert!(thawed.load(Ordering::Acquire) > 0);
+    assert!(!fs.is_frozen());
+    dev.clear();
+    Arc::into_inner(fs).unwrap().close().unwrap();
+    assert_eq!(recover(dev.below(), NEW), Ok(NEW));
+}
+
+/// A panic in a freeze, and in the frozen part of a growth, leaves nothing frozen. It stops the growth's
+/// volume, which is half grown.
+#[test]
+fn a_panic_leaves_nothing_frozen() {
+    let panicking = |rule: Rule| rule.before(|_| panic!("planted"));
+    let (dev, fs, _) = failing();
+    fs.create(fs.root(), b"dirty", &NewInode::file(0o644)).unwrap();
+    dev.add(panicking(Rule::on(Op::CHANGES)));
+    assert!(catch_unwind(AssertUnwindSafe(|| fs.freeze())).is_err());
+    assert!(!fs.is_frozen(), "a panic left the volume frozen");
+    dev.clear();
+
+    let (dev, fs, second) = failing();
+    dev.add(panicking(Rule::on(Op::WRITES).within(second..second + 512)));
+    let grow = || growth::grow_in_use(&fs, Target::Bytes(NEW * 4096)).map(drop);
+    assert!(catch_unwind(AssertUnwindSafe(grow)).is_err());
+    assert!(!fs.is_frozen(), "a panic left the volume frozen");
+    assert!(fs.stopped_by().is_some(), "a volume that is half grown goes on");
+    dev.clear();
+    drop(fs);
 }
 
 const OLD: u64 = (44 << 20) / 4096;

@@ -318,3 +318,33 @@ fn files_in_use_without_a_name_are_no_damage() {
     assert!(report.findings.iter().any(|finding| finding.code == "unlinked-list"), "{report}");
     fs.close().unwrap();
 }
+
+/// Both memories of a scrub, of what is kept and of the check, beside a mount's caches.
+#[test]
+fn a_scrub_takes_at_most_half_a_gibibyte() {
+    let options = ScrubOptions::default();
+    assert!(options.kept_limit + options.check.memory_limit <= 512 << 20);
+}
+
+/// What a log holds that was not replayed is missing in the metadata, and is no damage.
+#[test]
+fn a_volume_without_its_log_is_not_scrubbed() {
+    let volume = Volume::small(64, "");
+    let fs = volume.open();
+    fill(&fs);
+    for n in 0..50 {
+        let name = format!("only in the log {n}");
+        fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o644)).unwrap();
+    }
+    fs.sync().unwrap();
+    drop(fs);
+    let mut options = OpenOptions::read_only();
+    options.norecovery = true;
+    let fs = volume.open_with(options);
+    let refused = scrub(&fs, ScrubOptions::default(), &|_| {});
+    assert!(matches!(refused, Err(ScrubError::Volume(Error::Unsupported(_)))), "{refused:?}");
+    assert!(!fs.is_frozen());
+    drop(fs);
+    // Replayed in memory, it is.
+    clean(&scrub(&volume.open_read_only(), ScrubOptions::default(), &|_| {}).unwrap());
+}
