@@ -60,7 +60,7 @@ impl Source for Without {
             if !other_name && !self.is_left_out(&entry.path) {
                 return Ok(Some(entry));
             }
-            if entry.kind != Kind::Dir {
+            if entry.kind != Kind::Dir && self.paths.contains(&entry.path) {
                 let path = entry.path.escape_ascii();
                 self.warnings.push(format!("{path}: left out, because it is the image"));
             }
