@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use uxfs_host::{FileExt, is_block_device};
 
 use crate::bulk::Bulk;
+use crate::flusher::Flusher;
 use crate::holes::{self, Holes};
 use crate::lock::Locked;
 use crate::presence::Presence;
@@ -38,6 +39,7 @@ pub struct FileDev {
     direct: OnceLock<Option<File>>,
     /// Bulk data of a regular file on its way to the disk.
     bulk: Bulk,
+    flusher: Flusher,
     /// The holes of a sparse file that is open for writing.
     holes: Option<Holes>,
     presence: Presence,
@@ -84,7 +86,19 @@ impl FileDev {
         let holes = if write && regular { Holes::of(&file, len) } else { None };
         let presence = Presence::new(regular, len);
         let len = AtomicU64::new(len);
-        Ok(Self { file, len, read_only: !write, regular, sector, direct, bulk, holes, presence })
+        let flusher = Flusher::new(&file, write)?;
+        Ok(Self {
+            file,
+            len,
+            read_only: !write,
+            regular,
+            sector,
+            direct,
+            bulk,
+            flusher,
+            holes,
+            presence,
+        })
     }
 
     /// Fails if the kernel has the file or device mounted, directly or through a loop device. Opening for
@@ -182,6 +196,7 @@ impl BlockDev for FileDev {
     }
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.flusher.check()?;
         // The host forces out only these bytes, not all dirty pages in its page cache.
         self.write_with(offset, data.len(), || sys::write_forced(&self.file, offset, data))?;
         self.holes.iter().for_each(Holes::flushed);
@@ -189,7 +204,7 @@ impl BlockDev for FileDev {
     }
 
     fn flush(&self) -> io::Result<()> {
-        sys::flush(&self.file, self.read_only)?;
+        self.flusher.flush(self.read_only)?;
         self.presence.check(&self.file)?;
         self.holes.iter().for_each(Holes::flushed);
         Ok(())

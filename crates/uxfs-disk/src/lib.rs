@@ -19,6 +19,7 @@ pub mod explicit;
 #[doc(hidden)]
 pub mod fault;
 mod file;
+mod flusher;
 mod foreign;
 #[cfg(feature = "vm-images")]
 mod foreign_dev;

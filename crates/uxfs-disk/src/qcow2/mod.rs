@@ -27,6 +27,7 @@ use imago::{
 };
 
 use crate::bulk::Bulk;
+use crate::flusher::Flusher;
 use crate::presence::Presence;
 use crate::{BlockDev, host, is_qcow2, lock, storage, sys};
 
@@ -42,6 +43,7 @@ pub struct Qcow2Dev {
     file: File,
     /// Bulk data on its way to the disk.
     bulk: Bulk,
+    flusher: Flusher,
     presence: Presence,
     len: u64,
     read_only: bool,
@@ -76,9 +78,9 @@ impl Qcow2Dev {
         let image = Qcow2::<imago::file::File>::builder(storage).write(write).open(gate)?;
         let image = Image::new(image);
         let len = image.size();
-        let file = file.try_clone()?;
+        let (file, flusher) = (file.try_clone()?, Flusher::new(file, write)?);
         let presence = Presence::new(true, file.metadata()?.len());
-        Ok(Self { image, file, bulk: Bulk::default(), presence, len, read_only: !write })
+        Ok(Self { image, file, bulk: Bulk::default(), flusher, presence, len, read_only: !write })
     }
 
     /// Gives the disk another length, durably. What was behind the new end is lost; what is new reads as
@@ -176,7 +178,8 @@ impl BlockDev for Qcow2Dev {
     fn flush(&self) -> io::Result<()> {
         self.check_file()?;
         self.image.flush()?;
-        self.image.sync()?;
+        // The image is one file: those with external data files are refused.
+        self.flusher.flush(self.read_only)?;
         self.check_file()
     }
 

@@ -21,6 +21,12 @@ pub(crate) fn direct(file: &File) -> Option<File> {
     OpenOptions::new().write(true).custom_flags(flags).open(path).ok()
 }
 
+/// The same file, opened once more: with an open file description of its own, which has seen no error yet.
+pub(crate) fn described_anew(file: &File) -> Option<File> {
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    OpenOptions::new().write(true).open(path).ok()
+}
+
 /// Writes to stable storage.
 pub(crate) fn write_forced(file: &File, offset: u64, data: &[u8]) -> io::Result<()> {
     let (mut rest, mut at) = (data, offset);
