@@ -19,6 +19,7 @@ mod kinds;
 mod planted;
 #[path = "../../../uxfs-check/tests/it/rich.rs"]
 mod rich;
+mod shapes;
 #[path = "../../../uxfs-check/tests/it/structures.rs"]
 mod structures;
 #[allow(dead_code, reason = "not all that the tests of the check need")]

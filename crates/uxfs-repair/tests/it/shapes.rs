@@ -1,0 +1,87 @@
+//! Damage to single fields of chosen files: what shares blocks, what has no room, what is named twice.
+
+use std::sync::Arc;
+
+use uxfs::{Fs, NewInode, OpenOptions, XattrMode};
+use uxfs_disk::{BlockDev, MemDev};
+use uxfs_format::bytes::Field;
+use uxfs_format::inode::{CORE_LEN, CRC_OFFSET};
+use uxfs_format::{Extent, crc};
+
+use crate::damage::{Base, changed, judge, planned};
+use crate::files::{Files, kept, list};
+use crate::volume::Volume;
+
+const SIZE: usize = 512;
+const FORKOFF: usize = 82;
+const AFORMAT: usize = 83;
+
+/// A small volume that `fill` fills.
+fn filled(line: &str, fill: impl FnOnce(&Fs)) -> MemDev {
+    let volume = Volume::small(64, line);
+    let fs = volume.open();
+    fill(&fs);
+    fs.close().unwrap();
+    volume.load()
+}
+
+/// Changes the inode at a path.
+fn change(dev: &MemDev, path: &str, change: impl FnOnce(&mut [u8])) {
+    let fs = Fs::open(Arc::new(dev.clone()), OpenOptions::read_only()).unwrap();
+    let find = |dir, name: &str| fs.lookup(dir, name.as_bytes()).unwrap();
+    let ino = path.split('/').fold(fs.root(), find);
+    let geo = &fs.geo;
+    let agino = geo.ino_agino(ino);
+    let block = geo.ag_daddr(geo.ino_ag(ino), geo.agino_block(agino)).bytes();
+    let at = block + (u64::from(agino.0 & (geo.inodes_per_block() - 1)) << geo.inode_log);
+    let mut raw = [0; SIZE];
+    dev.read_at(at, &mut raw).unwrap();
+    change(&mut raw);
+    crc::stamp(&mut raw, CRC_OFFSET);
+    dev.write_at(at, &raw).unwrap();
+}
+
+/// The records of a data fork in the inode.
+fn extents(raw: &[u8], count: usize) -> Vec<Extent> {
+    let records = raw[CORE_LEN..].chunks_exact(16).take(count);
+    records.map(|raw| Extent::unpack(raw.first_chunk().unwrap())).collect()
+}
+
+fn put(raw: &mut [u8], extents: &[Extent]) {
+    for (slot, extent) in raw[CORE_LEN..].chunks_exact_mut(16).zip(extents) {
+        slot.copy_from_slice(&extent.pack());
+    }
+}
+
+/// Repairs and judges; the files afterwards, and what is lost.
+fn repaired(damaged: &MemDev) -> (Files, uxfs_repair::Plan) {
+    let plan = planned(damaged).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    judge(damaged, &plan, dir.path()).unwrap();
+    (list(&changed(damaged, &plan)), plan)
+}
+
+#[test]
+fn of_many_claims_on_one_block_one_stays() {
+    const COUNT: usize = 12;
+    let damaged = filled("-m reflink=0", |fs| {
+        let block = fs.geo.block_size as usize;
+        let file = fs.create(fs.root(), b"many", &NewInode::file(0o600)).unwrap();
+        for number in 0..COUNT {
+            fs.write_at(file, (2 * number * block) as u64, &vec![number as u8; block]).unwrap();
+        }
+    });
+    change(&damaged, "many", |raw| {
+        let mut own = extents(raw, COUNT);
+        let first = own[0].start;
+        own.iter_mut().for_each(|extent| extent.start = first);
+        put(raw, &own);
+    });
+    let (files, plan) = repaired(&damaged);
+    assert_eq!(files.len(), 1);
+    let step = plan.steps.iter().filter(|step| step.wrong.contains("two owners"));
+    assert_eq!(
+        step.map(|step| step.lost.clone()).collect::<Vec<_>>(),
+        [["11 blocks of the data fork, which another owner keeps"]]
+    );
+}
