@@ -22,6 +22,7 @@ mod rich;
 mod shapes;
 #[path = "../../../uxfs-check/tests/it/structures.rs"]
 mod structures;
+mod undo_file;
 #[allow(dead_code, reason = "not all that the tests of the check need")]
 #[path = "../../../uxfs-check/tests/it/volume.rs"]
 mod volume;
