@@ -3,7 +3,9 @@
 //! 1. A record is written, and is on stable storage, before its sector changes.
 //! 2. A repair that was interrupted goes on with the same file: it appends behind the last whole record. The
 //!    oldest record of a sector is what an undo gives back.
-//! 3. An undo checks first that every sector holds what a record says, before or after; a sector that was
+//! 3. An undo writes the primary superblock last. Until then it is marked as in need of repair, as during the
+//!    repair.
+//! 4. An undo checks first that every sector holds what a record says, before or after; a sector that was
 //!    changed since is an error, and nothing is written.
 //!
 //! The file begins with a magic number, the volume's UUID and the length of the device. A record is an
@@ -20,6 +22,8 @@ use sha2::{Digest, Sha256};
 use uxfs_disk::BlockDev;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::Uuid;
+use uxfs_format::features::Incompat;
+use uxfs_format::superblock::Superblock;
 
 use crate::error::{RepairError, Result};
 use crate::plan::{Change, SECTOR};
@@ -166,17 +170,36 @@ impl Undo {
         Ok(())
     }
 
-    /// Gives every byte back.
+    /// Gives every byte back: the sector of the primary superblock last, which is marked as in need of
+    /// repair meanwhile.
     pub(crate) fn apply(&self, dev: &dyn BlockDev) -> Result<u64> {
+        let put = |offset: u64, bytes: &[u8]| {
+            dev.write_at(offset, bytes).map_err(|source| RepairError::Stopped { offset, source })
+        };
+        let flush = || dev.flush().map_err(|source| RepairError::Stopped { offset: 0, source });
+        if let Some(marked) = self.marked() {
+            put(0, marked)?;
+            flush()?;
+        }
         let mut bytes = 0;
-        for (offset, records) in &self.sectors {
+        for (offset, records) in self.sectors.iter().rev() {
+            if *offset == 0 {
+                flush()?;
+            }
             let before = &records[0].before;
-            let stopped = |source| RepairError::Stopped { offset: *offset, source };
-            dev.write_at(*offset, before).map_err(stopped)?;
+            put(*offset, before)?;
             bytes += before.len() as u64;
         }
-        dev.flush().map_err(|source| RepairError::Stopped { offset: 0, source })?;
+        flush()?;
         Ok(bytes)
+    }
+
+    /// The superblock's sector with the mark that it had during the repair.
+    fn marked(&self) -> Option<&[u8]> {
+        let mut contents = self.sectors.get(&0)?.iter().map(|record| &record.before[..]);
+        contents.find(|bytes| {
+            Superblock::verify(bytes).is_ok_and(|sb| sb.incompat().contains(Incompat::NEEDSREPAIR))
+        })
     }
 }
 

@@ -71,3 +71,31 @@ fn an_undo_file_that_was_cut_off_is_gone_on_with() {
         assert_eq!(std::fs::read(&file).unwrap(), other);
     }
 }
+
+#[test]
+fn a_volume_is_marked_while_it_is_undone() {
+    let (damaged, plan) = damage(&Base::new("-m rmapbt=1"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("undo");
+    let repaired = damaged.clone();
+    apply(&plan, &repaired, &file).unwrap();
+    let saved = std::fs::read(&file).unwrap();
+    let recorder: RecordDev<_> = RecordDev::new(repaired.clone());
+    undo(&recorder, &file).unwrap();
+    let run = Recording::new(repaired, recorder.take(), 512);
+    let mut rng = Rng::new(1);
+    let mut between = 0;
+    for at in 0..=run.len() {
+        for round in 0..4 {
+            let cut = run.cut(at, &mut rng);
+            if !is(&cut, &plan, true) && !is(&cut, &plan, false) {
+                assert!(is_marked(&cut), "cut {at} of {}, round {round}", run.len());
+                between += 1;
+            }
+            std::fs::write(&file, &saved).unwrap();
+            undo(&cut, &file).unwrap_or_else(|e| panic!("cut {at}: {e}"));
+            assert!(is(&cut, &plan, false) && !is_marked(&cut), "cut {at}");
+        }
+    }
+    assert!(between > 0);
+}
