@@ -62,6 +62,19 @@ fn repaired(damaged: &MemDev) -> (Files, uxfs_repair::Plan) {
 }
 
 #[test]
+fn an_extent_tree_stays_when_the_attributes_are_dropped() {
+    let base = Base::new("");
+    let damaged = base.memory.clone();
+    change(&damaged, "more/tree", |raw| {
+        assert!(raw[5] == 3 && raw[FORKOFF] != 0);
+        raw[AFORMAT] = 7;
+    });
+    let (files, plan) = repaired(&damaged);
+    assert_eq!(kept(&base.files, &files), base.files.len());
+    assert_eq!(plan.lost().collect::<Vec<_>>(), ["extended attributes"]);
+}
+
+#[test]
 fn of_many_claims_on_one_block_one_stays() {
     const COUNT: usize = 12;
     let damaged = filled("-m reflink=0", |fs| {
