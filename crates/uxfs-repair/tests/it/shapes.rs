@@ -75,6 +75,32 @@ fn an_extent_tree_stays_when_the_attributes_are_dropped() {
 }
 
 #[test]
+fn extents_for_which_a_fork_has_no_room_are_listed() {
+    let damaged = filled("-m reflink=0", |fs| {
+        for (name, blocks) in [(&b"one"[..], 1), (b"two", 3)] {
+            let file = fs.create(fs.root(), name, &NewInode::file(0o600)).unwrap();
+            fs.write_at(file, 0, &vec![name[0]; blocks * fs.geo.block_size as usize]).unwrap();
+        }
+    });
+    let mut middle = 0;
+    // Room for one extent; an empty attribute fork in short form follows it.
+    change(&damaged, "two", |raw| {
+        middle = extents(raw, 1)[0].start.0 + 1;
+        (raw[FORKOFF], raw[AFORMAT]) = (2, 1);
+        raw[CORE_LEN + 16..].fill(0);
+        raw[CORE_LEN + 17] = 4;
+    });
+    change(&damaged, "one", |raw| {
+        let mut own = extents(raw, 1);
+        own[0].start.0 = middle;
+        put(raw, &own);
+    });
+    let (_, plan) = repaired(&damaged);
+    let lost: Vec<&str> = plan.lost().collect();
+    assert!(lost.iter().any(|lost| lost.contains("no room")), "{lost:?}");
+}
+
+#[test]
 fn of_many_claims_on_one_block_one_stays() {
     const COUNT: usize = 12;
     let damaged = filled("-m reflink=0", |fs| {
