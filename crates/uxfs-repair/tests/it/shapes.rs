@@ -124,3 +124,21 @@ fn of_many_claims_on_one_block_one_stays() {
         [["11 blocks of the data fork, which another owner keeps"]]
     );
 }
+
+#[test]
+fn lost_inodes_go_to_another_directory_if_the_name_is_taken() {
+    let damaged = filled("", |fs| {
+        fs.create(fs.root(), b"lost+found", &NewInode::file(0o600)).unwrap();
+        fs.create(fs.root(), b"lost+found~", &NewInode::file(0o600)).unwrap();
+        let dir = fs.create(fs.root(), b"dir", &NewInode::dir(0o700)).unwrap();
+        fs.create(dir, b"inside", &NewInode::file(0o600)).unwrap();
+    });
+    change(&damaged, "dir", |raw| raw[CORE_LEN..CORE_LEN + 2].fill(0));
+    // Not judged by xfs_repair: it takes any file of this name for damage.
+    let plan = planned(&damaged).unwrap();
+    let after = changed(&damaged, &plan);
+    assert!(planned(&after).unwrap().is_empty());
+    let files = list(&after);
+    let found = files.keys().filter(|path| path.starts_with(b"/lost+found1/")).count();
+    assert_eq!(found, 1, "{files:?}");
+}
