@@ -142,3 +142,42 @@ fn lost_inodes_go_to_another_directory_if_the_name_is_taken() {
     let found = files.keys().filter(|path| path.starts_with(b"/lost+found1/")).count();
     assert_eq!(found, 1, "{files:?}");
 }
+
+#[test]
+fn a_remote_value_belongs_to_one_attribute() {
+    let names = ["user.first", "user.other"];
+    let mut damaged = filled("", |fs| {
+        let file = fs.create(fs.root(), b"file", &NewInode::file(0o600)).unwrap();
+        for name in names {
+            fs.set_xattr(file, name.as_bytes(), &[b'v'; 9000], XattrMode::Any).unwrap();
+        }
+        fs.set_xattr(file, b"user.short", b"value", XattrMode::Any).unwrap();
+    });
+    let leaf = crate::structures::find(&damaged).into_iter().find(|structure| {
+        structure.kind == crate::structures::Kind::Buffer(uxfs_format::verify::BufKind::AttrLeaf)
+    });
+    let leaf = leaf.unwrap();
+    let mut raw = vec![0; leaf.len];
+    damaged.read_at(leaf.at, &mut raw).unwrap();
+    // Entries of 8 bytes follow the header of 80: hash, place of the record, flags. The record of a remote
+    // value begins with its block.
+    let entries = [0, 1, 2].map(|number| 80 + 8 * number);
+    let is_local = |entry: &usize| raw[entry + 6] & 1 != 0;
+    let (local, remote): (Vec<usize>, Vec<usize>) = entries.into_iter().partition(is_local);
+    let record = |entry: usize| usize::from(Field::<u16>::at(entry + 4).get(&raw));
+    let (first, second) = (record(remote[0]), record(remote[1]));
+    let (first, second) = (Field::<u32>::at(first), Field::<u32>::at(second));
+    let block = first.get(&raw);
+    assert_ne!(block, second.get(&raw));
+    second.set(&mut raw, block);
+    // A wrong hash makes the repair set all attributes again.
+    raw[local[0] + 3] ^= 1;
+    crc::stamp(&mut raw, leaf.crc().unwrap());
+    damaged.write_at(leaf.at, &raw).unwrap();
+    let (_, plan) = repaired(&damaged);
+    damaged = changed(&damaged, &plan);
+    let fs = Fs::open(Arc::new(damaged), OpenOptions::read_only()).unwrap();
+    let file = fs.lookup(fs.root(), b"file").unwrap();
+    let left = names.iter().filter(|name| fs.get_xattr(file, name.as_bytes()).is_ok()).count();
+    assert_eq!(left, 1);
+}
