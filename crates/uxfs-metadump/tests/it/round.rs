@@ -79,7 +79,7 @@ fn a_restored_volume_is_marked_until_it_is_whole() {
     let wrong = (0..run.len()).find(|at| {
         // No write but the first is at risk together with another one's mark.
         let risk = run.at_risk(*at);
-        risk.len() > 1 && risk.iter().any(|write| *write == 0)
+        risk.len() > 1 && risk.contains(&0)
     });
     assert_eq!(wrong, None, "of {}", run.len());
     assert!(run.len() > 10);
