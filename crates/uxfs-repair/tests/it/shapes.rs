@@ -4,12 +4,17 @@ use std::sync::Arc;
 
 use uxfs::{Fs, NewInode, OpenOptions, XattrMode};
 use uxfs_disk::{BlockDev, MemDev};
+use uxfs_format::btree::TreeKind;
 use uxfs_format::bytes::Field;
+use uxfs_format::dquot::QuotaFlags;
 use uxfs_format::inode::{CORE_LEN, CRC_OFFSET};
+use uxfs_format::superblock::Superblock;
+use uxfs_format::verify::BufKind;
 use uxfs_format::{Extent, crc};
 
 use crate::damage::{Base, changed, judge, planned};
 use crate::files::{Files, kept, list};
+use crate::structures::{Kind, Structure, find};
 use crate::volume::Volume;
 
 const SIZE: usize = 512;
@@ -153,10 +158,8 @@ fn a_remote_value_belongs_to_one_attribute() {
         }
         fs.set_xattr(file, b"user.short", b"value", XattrMode::Any).unwrap();
     });
-    let leaf = crate::structures::find(&damaged).into_iter().find(|structure| {
-        structure.kind == crate::structures::Kind::Buffer(uxfs_format::verify::BufKind::AttrLeaf)
-    });
-    let leaf = leaf.unwrap();
+    let is_leaf = |structure: &Structure| structure.kind == Kind::Buffer(BufKind::AttrLeaf);
+    let leaf = find(&damaged).into_iter().find(is_leaf).unwrap();
     let mut raw = vec![0; leaf.len];
     damaged.read_at(leaf.at, &mut raw).unwrap();
     // Entries of 8 bytes follow the header of 80: hash, place of the record, flags. The record of a remote
@@ -180,4 +183,56 @@ fn a_remote_value_belongs_to_one_attribute() {
     let file = fs.lookup(fs.root(), b"file").unwrap();
     let left = names.iter().filter(|name| fs.get_xattr(file, name.as_bytes()).is_ok()).count();
     assert_eq!(left, 1);
+}
+
+#[test]
+fn quota_stays_when_its_inode_is_found_by_a_scan() {
+    let volume = Volume::small(64, "");
+    let fs = volume.open();
+    for number in 0..100 {
+        let name = format!("before {number}");
+        fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
+    }
+    fs.close().unwrap();
+    let mut options = OpenOptions::default();
+    options.quota = Some(QuotaFlags::USER_ACCT);
+    let dev = crate::volume::device(&volume.path, uxfs_disk::OpenMode::Write);
+    let fs = Fs::open(Arc::new(dev), options).unwrap();
+    for number in 0..10 {
+        let name = format!("after {number}");
+        fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o600)).unwrap();
+    }
+    fs.close().unwrap();
+    let damaged = volume.load();
+    let quota = |dev: &MemDev| {
+        let mut sector = vec![0; 512];
+        dev.read_at(0, &mut sector).unwrap();
+        Superblock::verify(&sector).unwrap().uquotino.get()
+    };
+    let ino = quota(&damaged);
+    // The tree of inodes loses the record of this chunk, its last one: the number of records follows the
+    // header's magic and level.
+    let change = |kind: BufKind, change: &dyn Fn(&mut [u8])| {
+        let own = find(&damaged).into_iter().filter(|own| own.kind == Kind::Buffer(kind));
+        let structure = own.min_by_key(|structure| structure.at).unwrap();
+        let mut raw = vec![0; structure.len];
+        damaged.read_at(structure.at, &mut raw).unwrap();
+        change(&mut raw);
+        crc::stamp(&mut raw, structure.crc().unwrap());
+        damaged.write_at(structure.at, &raw).unwrap();
+    };
+    let records: Field<u16> = Field::at(6);
+    change(BufKind::Btree(TreeKind::Ino), &|raw| {
+        let count = records.get(raw) - 1;
+        let last = Field::<u32>::at(56 + 16 * usize::from(count)).get(raw);
+        assert!((last..last + 64).contains(&(ino as u32)), "{count} {last} {ino}");
+        records.set(raw, count);
+    });
+    // The header agrees with the tree.
+    let inodes: Field<u32> = Field::at(16);
+    change(BufKind::Agi, &|raw| inodes.set(raw, inodes.get(raw) - 64));
+    let (files, plan) = repaired(&damaged);
+    assert_eq!(plan.lost().next(), None);
+    assert_eq!(files.len(), 110);
+    assert_eq!(quota(&changed(&damaged, &plan)), ino);
 }
