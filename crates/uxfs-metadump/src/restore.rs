@@ -1,7 +1,7 @@
 //! Makes a volume of a dump.
 //!
-//! 1. Until all is written the superblock carries `inprogress`, which nothing mounts. It is written
-//!    last, after a flush, as the dump has it.
+//! 1. Until all is written the superblock carries `inprogress`, which nothing mounts; that is on stable
+//!    storage before anything else changes. It is written last, after a flush, as the dump has it.
 //! 2. What the dump does not hold is left as it is on the target; a new file reads as zeroes there.
 
 use std::io::Read;
@@ -86,7 +86,9 @@ impl<R: Read> Restore<R> {
         if let Some(sb) = Superblock::view_mut(&mut self.first) {
             sb.inprogress = 1;
         }
+        let flush = || dev.flush().map_err(|source| RestoreError::Write { at: 0, source });
         put(dev, 0, &self.first, false)?;
+        flush()?;
         let mut bytes = self.first.len() as u64;
         loop {
             let at = self.reader.at;
@@ -97,7 +99,6 @@ impl<R: Read> Restore<R> {
             bytes += piece.bytes.len() as u64;
             progress(self.reader.at);
         }
-        let flush = || dev.flush().map_err(|source| RestoreError::Write { at: 0, source });
         flush()?;
         put(dev, 0, &superblock, false)?;
         flush()?;

@@ -31,15 +31,7 @@ pub fn apply(plan: &Plan, dev: &dyn BlockDev, undo: &Path) -> Result<()> {
         return Ok(());
     }
     check(plan, dev)?;
-    if undo.exists() {
-        Undo::read(undo)?.check(dev, Some(plan.uuid)).map_err(|error| match error {
-            RepairError::Mismatch(problem) => RepairError::Mismatch(format!(
-                "{}: {problem}; name another undo file, or remove it",
-                undo.display()
-            )),
-            other => other,
-        })?;
-    }
+    let good = if undo.exists() { continued(plan, dev, undo)? } else { 0 };
     let marked = marked(plan, dev)?;
     let mut records = Vec::new();
     records.extend(marked.clone());
@@ -49,8 +41,23 @@ pub fn apply(plan: &Plan, dev: &dyn BlockDev, undo: &Path) -> Result<()> {
         let last = last_content(plan, &marked.before);
         records.push(Change { before: marked.after.clone(), after: last, ..marked.clone() });
     }
-    undo::append(undo, &plan.uuid, plan.len, &records)?;
+    undo::append(undo, good, &plan.uuid, plan.len, &records)?;
     write(plan, dev, marked.as_ref())
+}
+
+/// How many bytes of an undo file that is there already stay.
+fn continued(plan: &Plan, dev: &dyn BlockDev, undo: &Path) -> Result<u64> {
+    let file = Undo::read(undo)?;
+    if file.good() > 0 {
+        file.check(dev, Some(plan.uuid)).map_err(|error| match error {
+            RepairError::Mismatch(problem) => RepairError::Mismatch(format!(
+                "{}: {problem}; name another undo file, or remove it",
+                undo.display()
+            )),
+            other => other,
+        })?;
+    }
+    Ok(file.good())
 }
 
 /// Fails if the volume is not as the plan found it.
@@ -134,6 +141,10 @@ fn write(plan: &Plan, dev: &dyn BlockDev, marked: Option<&Change>) -> Result<()>
 /// nothing is written then. [`RepairError::Stopped`] if the device failed in the midst: undo again.
 pub fn undo(dev: &dyn BlockDev, undo: &Path) -> Result<u64> {
     let file = Undo::read(undo)?;
+    if file.good() == 0 {
+        let problem = "it was cut off before any sector changed: there is nothing to undo";
+        return Err(RepairError::Mismatch(format!("{}: {problem}", undo.display())));
+    }
     file.check(dev, uuid_of(dev))?;
     let bytes = file.apply(dev)?;
     std::fs::remove_file(undo)

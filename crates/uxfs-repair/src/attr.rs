@@ -2,6 +2,7 @@
 //!
 //! 1. Every leaf block of the fork is read by itself, whatever became of the tree above it.
 //! 2. An attribute counts if its name, its flags and all of its value are sound.
+//! 3. A remote value belongs to the first attribute that names it: no value is read into memory twice.
 
 use rustc_hash::FxHashSet;
 use uxfs_format::acl::{self, Acl};
@@ -37,6 +38,7 @@ pub(crate) fn read(
     map: &ForkMap,
 ) -> Result<Vec<Attr>> {
     let mut found = Vec::new();
+    let mut values = FxHashSet::default();
     let range = core.fork_range(Fork::Attr, raw.len() - CORE_LEN);
     let fork = &raw[CORE_LEN..][range];
     if core.has_attr_fork() && core.aformat == ForkFormat::Local {
@@ -56,7 +58,7 @@ pub(crate) fn read(
                 && verify::check(&bytes, kind, daddr, &volume.geo).is_ok()
                 && verify::check_owner(&bytes, kind, daddr, Owner::Inode(ino)).is_ok();
             if sound {
-                leaf_block(volume, ino, &bytes, map, &mut found)?;
+                leaf_block(volume, ino, &bytes, map, &mut values, &mut found)?;
             }
         }
     }
@@ -84,6 +86,7 @@ fn leaf_block(
     ino: Ino,
     bytes: &[u8],
     map: &ForkMap,
+    values: &mut FxHashSet<u32>,
     found: &mut Vec<Attr>,
 ) -> Result<()> {
     for record in leaf::records(bytes) {
@@ -92,11 +95,15 @@ fn leaf_block(
         }
         let value = match record.value {
             Value::Local(value) => Some(value.to_vec()),
+            Value::Remote { block, .. } if values.contains(&block) => None,
             Value::Remote { block, len } => remote_value(volume, ino, map, block, len as usize)?,
         };
         let local = if let Value::Local(value) = record.value { value } else { b"" };
         let named = hash(record.entry.flags, record.name, local) == record.entry.hash;
         if let Some(value) = value.filter(|_| named) {
+            if let Value::Remote { block, .. } = record.value {
+                values.insert(block);
+            }
             let namespace = record.entry.flags.namespace();
             found.push(Attr { namespace, name: record.name.to_vec(), value });
         }

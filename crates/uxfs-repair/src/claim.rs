@@ -19,12 +19,24 @@ pub(crate) const fn end(claim: &Rmap) -> u32 {
     claim.start.0.saturating_add(claim.len)
 }
 
+/// The part of a claim from a block on.
+pub(crate) fn from(claim: &Rmap, start: u32) -> Rmap {
+    let skip = start - claim.start.0;
+    let ahead = if claim.offset_moves() { u64::from(skip) } else { 0 };
+    let (start, len) = (AgBlock(start), claim.len - skip);
+    Rmap { start, len, offset: claim.offset + ahead, ..*claim }
+}
+
 /// May several files own these blocks?
 pub(crate) const fn may_share(claim: &Rmap) -> bool {
     claim.owner.is_inode() && !claim.attr && !claim.bmbt
 }
 
-const fn key(claim: &Rmap) -> (u32, u64, bool, bool, u64) {
+/// The order of claims.
+pub(crate) type Key = (u32, u64, bool, bool, u64);
+
+/// Where a claim is in the order.
+pub(crate) const fn key(claim: &Rmap) -> Key {
     (claim.start.0, claim.owner.0, claim.attr, claim.bmbt, claim.offset)
 }
 

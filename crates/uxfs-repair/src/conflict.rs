@@ -1,19 +1,21 @@
 //! Blocks that two owners claim: one keeps them.
 //!
-//! 1. Files that carry the reflink flag share data blocks; nothing else is shared.
-//! 2. Headers, the log and inodes keep their blocks. Of two inodes, the one with a sound checksum keeps
-//!    them; of two alike, the one whose metadata block names it as its owner; then the one with the lower
-//!    number.
+//! 1. Files that carry the reflink flag share data blocks, with others or with themselves; nothing else is
+//!    shared.
+//! 2. Headers, the log and inodes keep their blocks. Of two inodes, the one that a metadata block names as
+//!    its owner keeps them; of two alike, the one with a sound checksum; then the one with the lower number.
 //! 3. The other loses these blocks from its map, which reads as a hole there; that is listed.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeMap;
+
+use rustc_hash::FxHashSet;
 use uxfs_check::Place;
 use uxfs_format::btree::{Rmap, TreeKind};
 use uxfs_format::bytes::Field;
 use uxfs_format::verify::{BufKind, OwnerField};
-use uxfs_format::{AgBlock, AgNo, Ino};
+use uxfs_format::{AgBlock, AgNo, Extent, FileBlock, FsBlock, Ino};
 
-use crate::claim;
+use crate::claim::{self, Key};
 use crate::error::Result;
 use crate::fork::{self, ForkMap};
 use crate::inode::FORKS;
@@ -34,13 +36,6 @@ const OWNED: [BufKind; 10] = [
     BufKind::Symlink,
 ];
 
-/// Blocks that a claim loses.
-struct Cut {
-    claim: Rmap,
-    start: u32,
-    len: u32,
-}
-
 /// Settles all conflicts. Afterwards the claims are sorted, and agree with each other.
 pub(crate) fn settle(volume: &mut Volume, pass: &mut Pass) -> Result<()> {
     // A fork that is cut leaves claims of its own that were not compared yet, but never more blocks.
@@ -48,50 +43,104 @@ pub(crate) fn settle(volume: &mut Volume, pass: &mut Pass) -> Result<()> {
         pass.claims.merge();
         let mut cuts = Vec::new();
         for ag in volume.groups() {
-            for cut in group(volume, pass, ag)? {
-                cuts.push((ag, cut));
-            }
+            cuts.extend(Sweep::new(volume, pass, ag).run()?.into_iter().map(|cut| (ag, cut)));
         }
         if cuts.is_empty() {
             return Ok(());
         }
-        apply(volume, pass, &cuts)?;
+        apply(volume, pass, cuts)?;
     }
 }
 
-/// The cuts that settle the conflicts of a group.
-fn group(volume: &Volume, pass: &Pass, ag: AgNo) -> Result<Vec<Cut>> {
-    let mut cuts: Vec<Cut> = Vec::new();
-    // Claims that reach beyond the start of the next: those that may share, by owner, and the others.
-    let mut alone: Vec<Rmap> = Vec::new();
-    let mut sharing: FxHashMap<u64, Vec<Rmap>> = FxHashMap::default();
-    for claim in pass.claims.group(ag) {
-        let reaches = |other: &Rmap| claim::end(other) > claim.start.0;
-        alone.retain(reaches);
-        let mut against = alone.clone();
-        if shares(volume, pass, claim) {
-            let own = sharing.entry(claim.owner.0).or_default();
-            own.retain(reaches);
-            against.extend_from_slice(own);
-            own.push(*claim);
-        } else {
-            sharing.retain(|_, own| {
-                own.retain(reaches);
-                !own.is_empty()
-            });
-            against.extend(sharing.values().flatten());
-            alone.push(*claim);
-        }
-        for other in &against {
-            let loser = if wins(volume, pass, ag, other, claim)? { claim } else { other };
-            let end = claim::end(claim).min(claim::end(other));
-            let (start, len) = (claim.start.0, end - claim.start.0);
-            if loser.owner.is_inode() {
-                cuts.push(Cut { claim: *loser, start, len });
-            }
+/// A sweep over the claims of a group in order of their first block. A claim is compared with the one that
+/// holds that block; a claim that loses is entered again behind the blocks that it loses.
+struct Sweep<'s> {
+    volume: &'s Volume,
+    pass: &'s Pass,
+    ag: AgNo,
+    /// The claim that holds its blocks alone.
+    alone: Option<Rmap>,
+    /// Claims that share blocks, the strongest first. Some may have ended.
+    sharing: BTreeMap<(bool, u64, Key), Rmap>,
+    /// What losers have left.
+    rests: BTreeMap<Key, Rmap>,
+    /// What losers lose.
+    cuts: Vec<Rmap>,
+}
+
+impl<'s> Sweep<'s> {
+    const fn new(volume: &'s Volume, pass: &'s Pass, ag: AgNo) -> Self {
+        Self {
+            volume,
+            pass,
+            ag,
+            alone: None,
+            sharing: BTreeMap::new(),
+            rests: BTreeMap::new(),
+            cuts: Vec::new(),
         }
     }
-    Ok(cuts)
+
+    /// The cuts that settle the conflicts.
+    fn run(mut self) -> Result<Vec<Rmap>> {
+        let mut claims = self.pass.claims.group(self.ag).iter().copied().peekable();
+        loop {
+            let next = claims.peek().map(claim::key);
+            let rest = self.rests.first_entry().filter(|rest| next.is_none_or(|n| *rest.key() < n));
+            let Some(claim) = rest.map(|rest| rest.remove()).or_else(|| claims.next()) else {
+                return Ok(self.cuts);
+            };
+            self.enter(claim)?;
+        }
+    }
+
+    fn enter(&mut self, claim: Rmap) -> Result<()> {
+        let reaches = |other: &Rmap| claim::end(other) > claim.start.0;
+        if let Some(other) = self.alone.filter(reaches) {
+            if self.wins(&other, &claim)? {
+                self.cut(&claim, &other, claim.start.0);
+                return Ok(());
+            }
+            self.cut(&other, &claim, claim.start.0);
+        }
+        self.alone = None;
+        if shares(self.volume, self.pass, &claim) {
+            // Of those that share, no metadata block names an owner.
+            let doubtful = self.pass.get(Ino(claim.owner.0)).is_none_or(|known| known.doubtful);
+            self.sharing.insert((doubtful, claim.owner.0, claim::key(&claim)), claim);
+            return Ok(());
+        }
+        while let Some((key, other)) = self.sharing.pop_first() {
+            if !reaches(&other) {
+                continue;
+            }
+            if self.wins(&other, &claim)? {
+                self.sharing.insert(key, other);
+                self.cut(&claim, &other, claim.start.0);
+                return Ok(());
+            }
+            self.cut(&other, &claim, claim.start.0);
+        }
+        self.alone = Some(claim);
+        Ok(())
+    }
+
+    fn wins(&self, first: &Rmap, second: &Rmap) -> Result<bool> {
+        wins(self.volume, self.pass, self.ag, first, second)
+    }
+
+    /// Cuts from `loser`, from `start` on, what `winner` keeps.
+    fn cut(&mut self, loser: &Rmap, winner: &Rmap, start: u32) {
+        let end = claim::end(loser).min(claim::end(winner));
+        let lost = Rmap { len: end - start, ..claim::from(loser, start) };
+        if loser.owner.is_inode() {
+            self.cuts.push(lost);
+        }
+        if claim::end(loser) > end {
+            let rest = claim::from(loser, end);
+            self.rests.insert(claim::key(&rest), rest);
+        }
+    }
 }
 
 fn shares(volume: &Volume, pass: &Pass, claim: &Rmap) -> bool {
@@ -134,36 +183,40 @@ fn owner(volume: &Volume, ag: AgNo, block: AgBlock) -> Result<Option<Ino>> {
 }
 
 /// Takes the blocks of cuts from the losers' forks.
-fn apply(volume: &mut Volume, pass: &mut Pass, cuts: &[(AgNo, Cut)]) -> Result<()> {
-    let mut changed = FxHashSet::default();
+fn apply(volume: &mut Volume, pass: &mut Pass, cuts: Vec<(AgNo, Rmap)>) -> Result<()> {
+    let mut forks: BTreeMap<(Ino, usize), Vec<(FsBlock, Rmap)>> = BTreeMap::new();
     for (ag, cut) in cuts {
-        let (ino, index) = (Ino(cut.claim.owner.0), usize::from(cut.claim.attr));
+        let fork = (Ino(cut.owner.0), usize::from(cut.attr));
+        forks.entry(fork).or_default().push((volume.geo.fsb(ag, cut.start), cut));
+    }
+    pass.withdraw(&forks.keys().copied().collect());
+    for ((ino, index), cuts) in forks {
         let mut map = match pass.rewrites.remove(&(ino, index)) {
             Some(map) => map,
             None => read(volume, ino, index)?,
         };
-        let start = volume.geo.fsb(*ag, AgBlock(cut.start));
-        let place = Place { inode: Some(ino), ..volume.place(start) };
-        let wrong = format!("{} blocks belong to two owners", cut.len);
+        let (tree, data): (Vec<_>, Vec<_>) = cuts.iter().partition(|(_, cut)| cut.bmbt);
+        let count = |cuts: &[(FsBlock, Rmap)]| cuts.iter().map(|(_, cut)| u64::from(cut.len)).sum();
+        let (all, lost): (u64, u64) = (count(&cuts), count(&data));
+        let place = Place { inode: Some(ino), ..volume.place(cuts[0].0) };
+        let wrong = format!("{all} blocks belong to two owners");
         let step = volume.step("inode", place, wrong, "the other owner keeps them");
-        if cut.claim.bmbt {
-            map.tree.retain(|fsb| !(start.0..start.0 + u64::from(cut.len)).contains(&fsb.0));
-        } else {
-            let inside = u64::from(cut.start - cut.claim.start.0);
-            map.cut(start, cut.len.into(), cut.claim.offset + inside);
+        if lost > 0 {
             let fork = fork::name(FORKS[index]);
-            volume
-                .lose(step, format!("{} blocks of the {fork}, which another file keeps", cut.len));
+            volume.lose(step, format!("{lost} blocks of the {fork}, which another owner keeps"));
         }
+        let blocks = tree.iter().flat_map(|(start, cut)| (start.0..).take(cut.len as usize));
+        let gone: FxHashSet<u64> = blocks.collect();
+        map.tree.retain(|fsb| !gone.contains(&fsb.0));
+        let extent = |(start, cut): (FsBlock, Rmap)| Extent {
+            offset: FileBlock(cut.offset),
+            start,
+            len: cut.len.into(),
+            unwritten: cut.unwritten,
+        };
+        map.cut(data.into_iter().map(extent).collect());
+        pass.claim(volume, ino, index, &map);
         pass.rewrites.insert((ino, index), map);
-        changed.insert((ino, index));
-    }
-    pass.withdraw(&changed);
-    for (ino, index) in changed {
-        if let Some(map) = pass.rewrites.remove(&(ino, index)) {
-            pass.claim(volume, ino, index, &map);
-            pass.rewrites.insert((ino, index), map);
-        }
     }
     Ok(())
 }

@@ -44,31 +44,36 @@ impl ForkMap {
         self.extents.iter().map(|extent| extent.len).sum::<u64>() + self.tree.len() as u64
     }
 
-    /// Removes `len` blocks from `start` of the volume from the map, where they are mapped from `offset`
-    /// of the fork on.
-    pub(crate) fn cut(&mut self, start: FsBlock, len: u64, offset: u64) {
-        let mut left = Vec::with_capacity(self.extents.len() + 1);
-        for extent in &self.extents {
-            let from = start.0.clamp(extent.start.0, extent.start.0 + extent.len);
-            let to = (start.0 + len).clamp(from, extent.start.0 + extent.len);
-            let before = from - extent.start.0;
-            let own = extent.offset.0 + before == offset + from.saturating_sub(start.0);
-            if from == to || !own {
-                left.push(*extent);
-                continue;
+    /// Removes parts of extents from the map, where they map these very blocks.
+    pub(crate) fn cut(&mut self, mut parts: Vec<Extent>) {
+        parts.sort_unstable_by_key(|part| part.offset);
+        let mut parts = parts.into_iter().peekable();
+        let mut left = Vec::with_capacity(self.extents.len() + parts.len());
+        let tail = |extent: &Extent, skip: u64| Extent {
+            offset: extent.offset.plus(skip),
+            start: extent.start.plus(skip),
+            len: extent.len - skip,
+            ..*extent
+        };
+        for mut extent in self.extents.drain(..) {
+            while let Some(part) = parts.peek().filter(|part| part.offset < extent.end()) {
+                let from = part.offset.max(extent.offset).0 - extent.offset.0;
+                let to = part.end().min(extent.end()).0.saturating_sub(extent.offset.0);
+                let delta = |extent: &Extent| extent.start.0.wrapping_sub(extent.offset.0);
+                let beyond = part.end() > extent.end();
+                if from < to && delta(part) == delta(&extent) {
+                    if from > 0 {
+                        left.push(Extent { len: from, ..extent });
+                    }
+                    extent = tail(&extent, to);
+                }
+                if beyond {
+                    break;
+                }
+                parts.next();
             }
-            let after = extent.start.0 + extent.len - to;
-            if before > 0 {
-                left.push(Extent { len: before, ..*extent });
-            }
-            if after > 0 {
-                let skip = extent.len - after;
-                left.push(Extent {
-                    offset: extent.offset.plus(skip),
-                    start: extent.start.plus(skip),
-                    len: after,
-                    ..*extent
-                });
+            if extent.len > 0 {
+                left.push(extent);
             }
         }
         self.extents = left;

@@ -7,6 +7,7 @@
 //!
 //! Called for every inode in use by [`crate::pass`].
 
+use uxfs_format::attr::sf as attr_sf;
 use uxfs_format::btree::{self, TreeKind};
 use uxfs_format::bytes::Field;
 use uxfs_format::dir::sf::{self, Shortform};
@@ -285,9 +286,20 @@ impl Mender<'_> {
     }
 
     fn drop_attributes(&mut self) {
-        self.raw[FORKOFF] = 0;
-        self.raw[AFORMAT] = ForkFormat::Extents as u8;
         self.set_count(Fork::Attr, 0);
+        let split = CORE_LEN + usize::from(self.raw[FORKOFF]) * 8;
+        let room = self.raw.len().saturating_sub(split);
+        // The root of an extent tree has its pointers behind as many keys as its fork has room for.
+        if self.raw[FORMAT] == ForkFormat::Btree as u8
+            && split > CORE_LEN
+            && room >= attr_sf::HEADER_LEN
+        {
+            self.raw[AFORMAT] = ForkFormat::Local as u8;
+            attr_sf::clear(&mut self.raw[split..]);
+        } else {
+            self.raw[FORKOFF] = 0;
+            self.raw[AFORMAT] = ForkFormat::Extents as u8;
+        }
     }
 
     /// Makes type and format of the data fork agree. Returns the reason if that cannot be.

@@ -1,14 +1,15 @@
 //! The log: replayed into the overlay, or, where that is asked for, dropped and made anew.
 //!
 //! 1. A clean log is left alone.
-//! 2. A dirty log is replayed as its next mount would replay it, and left clean.
+//! 2. A dirty log is replayed as its next mount would replay it, and left clean. Changes that a replay cannot
+//!    finish are listed as lost.
 //! 3. A log that cannot be replayed is an error, unless the options say that it may be dropped. A new log
 //!    begins with a cycle above that of every LSN seen, so that none is ahead of it.
 
 use std::sync::Arc;
 
 use uxfs_check::Place;
-use uxfs_core::replay_in_memory;
+use uxfs_core::{Replayed, replay_in_memory};
 use uxfs_disk::{BlockDev, Overlay};
 use uxfs_format::log::RecordHeader;
 use uxfs_format::{BASIC_BLOCK, Lsn};
@@ -30,7 +31,7 @@ pub(crate) fn replay(volume: &mut Volume, drop: bool) -> Result<()> {
             Ok(())
         }
         Ok((bounds, log)) => match replay_in_memory(&dev) {
-            Ok(Some(replayed)) => take_over(volume, &log, bounds, &replayed.layers),
+            Ok(Some(replayed)) => take_over(volume, &log, bounds, &replayed),
             // Only what the superblock itself forbids.
             Ok(None) => Ok(()),
             Err(error) => lost(volume, &error.to_string(), drop),
@@ -40,16 +41,14 @@ pub(crate) fn replay(volume: &mut Volume, drop: bool) -> Result<()> {
 }
 
 /// Takes the replayed blocks over, and leaves the log clean.
-fn take_over(
-    volume: &mut Volume,
-    log: &Log,
-    bounds: Bounds,
-    layers: &[Arc<Overlay>],
-) -> Result<()> {
+fn take_over(volume: &mut Volume, log: &Log, bounds: Bounds, replayed: &Replayed) -> Result<()> {
     let wrong = "it holds changes that are not on the volume yet";
     let step = volume.step("log", Place::VOLUME, wrong, "replayed, and left clean");
     let failed = |source| RepairError::Io { what: "reading", offset: 0, source };
-    for layer in layers {
+    if let Some(error) = &replayed.unfinished {
+        volume.lose(step, format!("what the last changes in it still had to do: {error}"));
+    }
+    for layer in &replayed.layers {
         let mut pages: Vec<(u64, Vec<u8>)> = Vec::new();
         layer
             .for_changes(|offset, _, new| {

@@ -2,8 +2,8 @@
 //! again, attributes set again, lost inodes brought to `lost+found`.
 //!
 //! 1. The engine works on an overlay of its own; what it changed then becomes part of one step.
-//! 2. `lost+found` is made in the root directory if it is not there. A lost inode's name there is its
-//!    number.
+//! 2. `lost+found` is made in the root directory if it is not there; if something else has that name,
+//!    `lost+found~`, then `lost+found1` and so on. A lost inode's name there is its number.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use uxfs_disk::{BlockDev, Overlay};
 use uxfs_format::Ino;
 use uxfs_format::attr::AttrFlags;
 use uxfs_format::dir::FileType;
+use uxfs_format::inode::{S_IFDIR, S_IFMT};
 
 use crate::error::{RepairError, Result};
 use crate::links::Links;
@@ -22,7 +23,7 @@ use crate::volume::Volume;
 /// Most bytes that the engine changes in memory.
 const MEMORY: usize = 1 << 30;
 /// Name of the directory for lost inodes.
-const LOST_FOUND: &[u8] = b"lost+found";
+const LOST_FOUND: &str = "lost+found";
 
 /// Does what waits for the engine.
 pub(crate) fn run(volume: &mut Volume, links: &Links) -> Result<()> {
@@ -74,27 +75,39 @@ const fn namespace(flags: AttrFlags) -> Namespace {
     }
 }
 
+/// The directory for lost inodes, and its name.
+fn home(fs: &Fs) -> uxfs_core::Result<(Ino, String)> {
+    let root = fs.root();
+    let mut called = LOST_FOUND.to_owned();
+    for number in 0u64.. {
+        match fs.lookup(root, called.as_bytes()) {
+            Ok(home) if fs.stat(home)?.mode & S_IFMT == S_IFDIR => return Ok((home, called)),
+            Ok(_) => {}
+            Err(Error::NotFound) => break,
+            Err(error) => return Err(error),
+        }
+        called = match number {
+            0 => format!("{LOST_FOUND}~"),
+            _ => format!("{LOST_FOUND}{number}"),
+        };
+    }
+    Ok((fs.create(root, called.as_bytes(), &NewInode::dir(0o700))?, called))
+}
+
 /// Brings lost inodes to `lost+found`.
 fn adopt(volume: &mut Volume, fs: &Fs, lost: &[Ino]) -> Result<()> {
     if lost.is_empty() {
         return Ok(());
     }
     let failed = |source| RepairError::Engine { what: "filling lost+found".into(), source };
-    let root = fs.root();
-    let home = match fs.lookup(root, LOST_FOUND) {
-        Ok(home) => home,
-        Err(Error::NotFound) => {
-            fs.create(root, LOST_FOUND, &NewInode::dir(0o700)).map_err(failed)?
-        }
-        Err(error) => return Err(failed(error)),
-    };
+    let (home, called) = home(fs).map_err(failed)?;
     for ino in lost.iter().filter(|ino| **ino != home) {
         let mut name = ino.to_string();
         while fs.lookup(home, name.as_bytes()).is_ok() {
             name.push('~');
         }
         fs.adopt(home, name.as_bytes(), *ino).map_err(failed)?;
-        let becomes = format!("it is lost+found/{name}");
+        let becomes = format!("it is {called}/{name}");
         let step = volume.step("inode", Place::inode(*ino), "no entry leads to it", becomes);
         volume.covers(step, volume.inode_at(*ino), volume.geo.inode_size.into());
     }

@@ -7,7 +7,7 @@ use uxfs_check::Place;
 use uxfs_format::btree::TreeKind;
 use uxfs_format::bytes::Field;
 use uxfs_format::inode::{CORE_LEN, CRC_OFFSET, Flags2, Fork, ForkFormat, InodeCore};
-use uxfs_format::{AgBlock, AgNo, FsBlock, Ino, crc};
+use uxfs_format::{AgBlock, AgNo, Extent, FsBlock, Ino, crc};
 
 use crate::claim;
 use crate::conflict;
@@ -34,6 +34,7 @@ pub(crate) fn run(volume: &mut Volume, pass: &mut Pass) -> Result<()> {
     let mut maps = Vec::new();
     for ((ino, index), mut map) in rewrites {
         map.tree.clear();
+        map.lost = beyond(volume, ino, index, &mut map)?;
         pass.claim(volume, ino, index, &map);
         maps.push((ino, index, map));
     }
@@ -47,6 +48,27 @@ pub(crate) fn run(volume: &mut Volume, pass: &mut Pass) -> Result<()> {
     Ok(())
 }
 
+/// The bytes of a fork in its inode.
+fn range(raw: &[u8], fork: Fork) -> core::ops::Range<usize> {
+    let core = InodeCore { forkoff: raw[82], ..InodeCore::default() };
+    let range = core.fork_range(fork, raw.len() - CORE_LEN);
+    CORE_LEN + range.start..CORE_LEN + range.end
+}
+
+/// Takes the extents that a fork has no room for, not even for the root of a tree. Returns what is lost.
+fn beyond(volume: &Volume, ino: Ino, index: usize, map: &mut ForkMap) -> Result<Vec<String>> {
+    let room = range(&volume.inode(ino)?, FORKS[index]).len();
+    if TreeKind::max_bmap_root(room) > 0 || map.extents.len() <= room / 16 {
+        return Ok(Vec::new());
+    }
+    let name = fork::name(FORKS[index]);
+    let lost = map.extents.drain(room / 16..).map(|extent| {
+        let Extent { offset, len, .. } = extent;
+        format!("{len} blocks from block {offset} of the {name} on: it has no room for them")
+    });
+    Ok(lost.collect())
+}
+
 fn one(
     volume: &mut Volume,
     pass: &mut Pass,
@@ -58,16 +80,14 @@ fn one(
     let other = conflict::read(volume, ino, conflict::other(index))?;
     let mut raw = volume.inode(ino)?;
     let flags2 = Flags2::from_bits_retain(Field::<u64>::at(120).get(&raw));
-    let core = InodeCore { forkoff: raw[82], flags2, ..InodeCore::default() };
-    let literal = raw.len() - CORE_LEN;
-    let range = core.fork_range(fork, literal);
-    let range = CORE_LEN + range.start..CORE_LEN + range.end;
+    let range = range(&raw, fork);
     let step = volume.step(
         "inode",
         Place::inode(ino),
         format!("its {} cannot stay as it is", fork::name(fork)),
         format!("it maps {} extents", map.extents.len()),
     );
+    map.lost.drain(..).for_each(|lost| volume.lose(step, lost));
     let room = range.len() / 16;
     if map.extents.len() <= room {
         raw[FORMAT[index]] = ForkFormat::Extents as u8;
@@ -86,7 +106,7 @@ fn one(
             pass.stale.insert(volume.geo.fsb_ag(*fsb));
         }
         let numbers: Vec<u64> = map.tree.iter().map(|fsb| fsb.0).collect();
-        let records: Vec<u8> = map.extents.iter().flat_map(uxfs_format::Extent::pack).collect();
+        let records: Vec<u8> = map.extents.iter().flat_map(Extent::pack).collect();
         let geo = volume.geo.clone();
         let daddr = |number: u64| geo.fsb_daddr(FsBlock(number));
         let (uuid, kind) = (&geo.meta_uuid, TreeKind::Bmap);
@@ -98,7 +118,7 @@ fn one(
         tree::put_root(&mut raw[range], &built);
     }
     let count = map.extents.len() as u64;
-    match (fork, core.flags2.contains(Flags2::NREXT64)) {
+    match (fork, flags2.contains(Flags2::NREXT64)) {
         (Fork::Data, true) => Field::<u64>::at(24).set(&mut raw, count),
         (Fork::Data, false) | (Fork::Attr, true) => {
             Field::<u32>::at(76).set(&mut raw, count as u32);

@@ -185,17 +185,24 @@ fn round(volume: &mut Volume, report: &Report, progress: &(dyn Fn(Phase) + Sync)
     let (suspects, stale, flagged) = sort(report, volume.geo.ag_count);
     progress(Phase::Inodes);
     let mut scan = FxHashSet::default();
-    let (mut pass, links) = loop {
+    let (mut pass, mut links) = loop {
         let mut pass = pass::run(volume, &flagged, &scan)?;
-        superblock::drop_quota(volume, &mut pass, &report.findings)?;
+        let before = volume.steps.len();
         conflict::settle(volume, &mut pass)?;
+        let settled = before..volume.steps.len();
         progress(Phase::Links);
         let links = links::settle(volume, &mut pass, &suspects)?;
         if links.doubted.is_empty() {
             break (pass, links);
         }
+        // These wrote nothing yet, and come again. Inodes that were mended do not.
+        volume.steps.drain(settled);
         scan.extend(&links.doubted);
     };
+    // Only now it is known that a quota inode that was not found is not there.
+    for ino in superblock::drop_quota(volume, &mut pass, &report.findings)? {
+        links.attrs.remove(&ino);
+    }
     rewrite::run(volume, &mut pass)?;
     progress(Phase::Groups);
     pass.claims.merge();

@@ -279,7 +279,11 @@ fn write(volume: &mut Volume, ag: AgNo, wrong: &str) -> Result<()> {
 }
 
 /// Gives up quota inodes that are lost or whose records are damaged.
-pub(crate) fn drop_quota(volume: &mut Volume, pass: &mut Pass, findings: &[Finding]) -> Result<()> {
+pub(crate) fn drop_quota(
+    volume: &mut Volume,
+    pass: &mut Pass,
+    findings: &[Finding],
+) -> Result<FxHashSet<Ino>> {
     let is_file = |pass: &Pass, ino: Ino| pass.get(ino).is_some_and(Known::is_file);
     let damaged = |ino: Ino| {
         let is_bad = |finding: &Finding| {
@@ -292,7 +296,7 @@ pub(crate) fn drop_quota(volume: &mut Volume, pass: &mut Pass, findings: &[Findi
     let kept = |ino: &u64| !used || *ino == 0 || *ino == u64::MAX || !damaged(Ino(*ino));
     let mut gone: FxHashSet<Ino> = named.into_iter().filter(|ino| !kept(ino)).map(Ino).collect();
     if gone.is_empty() {
-        return Ok(());
+        return Ok(gone);
     }
     let sb = &mut volume.sb;
     for ino in [&mut sb.uquotino, &mut sb.gquotino, &mut sb.pquotino] {
@@ -311,7 +315,7 @@ pub(crate) fn drop_quota(volume: &mut Volume, pass: &mut Pass, findings: &[Findi
         volume.write(step, volume.inode_at(*ino), &raw)?;
     }
     pass.free(volume, &gone);
-    Ok(())
+    Ok(gone)
 }
 
 /// Makes the counters those of the groups.

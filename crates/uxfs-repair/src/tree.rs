@@ -40,7 +40,7 @@ fn spread(count: usize, max: usize) -> Vec<usize> {
 pub(crate) fn blocks(kind: TreeKind, records: usize, block_size: usize, top: usize) -> usize {
     let mut level = spread(records, kind.max_leaf(block_size)).len();
     let mut all = level;
-    while level > top {
+    while level > top.max(1) {
         level = spread(level, kind.max_node(block_size)).len();
         all += level;
     }
@@ -148,7 +148,7 @@ pub(crate) fn build(
         above.push((block_key(kind, keys), places[index]));
         finish(label, &mut tree, places[index], block);
     }
-    while above.len() > top {
+    while above.len() > top.max(1) {
         let parts = spread(above.len(), kind.max_node(size));
         let places = self::places(kind, parts.len(), &mut numbers)?;
         let mut rest = &above[..];

@@ -1,9 +1,11 @@
 //! The undo file: the bytes of every sector before a repair changed it.
 //!
 //! 1. A record is written, and is on stable storage, before its sector changes.
-//! 2. A repair that was interrupted goes on with the same file: it appends. The oldest record of a sector
-//!    is what an undo gives back.
-//! 3. An undo checks first that every sector holds what a record says, before or after; a sector that was
+//! 2. A repair that was interrupted goes on with the same file: it appends behind the last whole record. The
+//!    oldest record of a sector is what an undo gives back.
+//! 3. An undo writes the primary superblock last. Until then it is marked as in need of repair, as during the
+//!    repair.
+//! 4. An undo checks first that every sector holds what a record says, before or after; a sector that was
 //!    changed since is an error, and nothing is written.
 //!
 //! The file begins with a magic number, the volume's UUID and the length of the device. A record is an
@@ -12,7 +14,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
 use rustc_hash::FxHashSet;
@@ -20,6 +22,8 @@ use sha2::{Digest, Sha256};
 use uxfs_disk::BlockDev;
 use uxfs_disk::fault::{Fault, planted};
 use uxfs_format::Uuid;
+use uxfs_format::features::Incompat;
+use uxfs_format::superblock::Superblock;
 
 use crate::error::{RepairError, Result};
 use crate::plan::{Change, SECTOR};
@@ -27,6 +31,8 @@ use crate::plan::{Change, SECTOR};
 /// The first bytes of an undo file.
 const MAGIC: &[u8; 8] = b"UXFSUNDO";
 const HASH: usize = 32;
+/// Length of the header.
+const HEADER: usize = 32;
 
 type Hash = [u8; HASH];
 
@@ -41,6 +47,8 @@ struct Record {
 pub(crate) struct Undo {
     uuid: Uuid,
     len: u64,
+    /// Bytes up to the end of the last whole record; 0 if not even the header is whole.
+    good: u64,
     /// All records of each sector, the oldest first.
     sectors: BTreeMap<u64, Vec<Record>>,
 }
@@ -53,11 +61,20 @@ fn failed(path: &Path) -> impl Fn(io::Error) -> RepairError + '_ {
     move |source| RepairError::File { path: path.display().to_string(), source }
 }
 
-/// Writes records for `changes` at the end of the file at `path`, which is made if it is not there. They
-/// are on stable storage afterwards.
-pub(crate) fn append(path: &Path, uuid: &Uuid, len: u64, changes: &[Change]) -> Result<()> {
-    let fresh = !path.exists();
-    let file = OpenOptions::new().append(true).create(true).open(path).map_err(failed(path))?;
+/// Writes records for `changes` to the file at `path` behind its first `good` bytes, and drops what follows
+/// these. The file is made if it is not there. The records are on stable storage afterwards.
+pub(crate) fn append(
+    path: &Path,
+    good: u64,
+    uuid: &Uuid,
+    len: u64,
+    changes: &[Change],
+) -> Result<()> {
+    let fresh = good == 0;
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).open(path).map_err(failed(path))?;
+    file.set_len(good).map_err(failed(path))?;
+    (&file).seek(SeekFrom::Start(good)).map_err(failed(path))?;
     let mut out = BufWriter::new(&file);
     let write = |out: &mut BufWriter<&File>| -> io::Result<()> {
         if fresh {
@@ -90,23 +107,28 @@ pub(crate) fn append(path: &Path, uuid: &Uuid, len: u64, changes: &[Change]) -> 
 }
 
 impl Undo {
-    /// Reads an undo file. A record that was cut off at the end counts as not written: its sector did not
-    /// change.
+    /// Reads an undo file. A header or record that was cut off at the end counts as not written: its
+    /// sector did not change.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(failed(path))?;
         let mut input = BufReader::new(file);
-        let mut head = [0; 32];
-        let whole = fill(&mut input, &mut head).map_err(failed(path))?;
-        if !whole || head[..8] != *MAGIC {
+        let mut head = Vec::with_capacity(HEADER);
+        input.by_ref().take(HEADER as u64).read_to_end(&mut head).map_err(failed(path))?;
+        let magic = head.len().min(MAGIC.len());
+        if head[..magic] != MAGIC[..magic] {
             let problem = format!("{}: not an undo file of uxfs repair", path.display());
             return Err(RepairError::Mismatch(problem));
         }
-        let mut undo = Self { len: number(&head[24..32]), ..Self::default() };
+        if head.len() < HEADER {
+            return Ok(Self::default());
+        }
+        let mut undo = Self { len: number(&head[24..]), good: HEADER as u64, ..Self::default() };
         undo.uuid.0.copy_from_slice(&head[8..24]);
         let mut fixed = [0; 12 + 2 * HASH];
         while fill(&mut input, &mut fixed).map_err(failed(path))? {
             let (offset, len) = (number(&fixed[..8]), number(&fixed[8..12]) as usize);
             let mut record = Record { hashes: [[0; HASH]; 2], before: vec![0; len.min(SECTOR)] };
+            let whole = (fixed.len() + record.before.len()) as u64;
             for (hash, raw) in record.hashes.iter_mut().zip(fixed[12..].chunks_exact(HASH)) {
                 hash.copy_from_slice(raw);
             }
@@ -117,9 +139,15 @@ impl Undo {
                 let problem = format!("{}: a record is damaged", path.display());
                 return Err(RepairError::Mismatch(problem));
             }
+            undo.good += whole;
             undo.sectors.entry(offset).or_default().push(record);
         }
         Ok(undo)
+    }
+
+    /// Bytes up to the end of the last whole record; 0 if no sector can have changed.
+    pub(crate) const fn good(&self) -> u64 {
+        self.good
     }
 
     /// Fails unless the device is the one of this file, and every sector holds what a record says.
@@ -142,17 +170,36 @@ impl Undo {
         Ok(())
     }
 
-    /// Gives every byte back.
+    /// Gives every byte back: the sector of the primary superblock last, which is marked as in need of
+    /// repair meanwhile.
     pub(crate) fn apply(&self, dev: &dyn BlockDev) -> Result<u64> {
+        let put = |offset: u64, bytes: &[u8]| {
+            dev.write_at(offset, bytes).map_err(|source| RepairError::Stopped { offset, source })
+        };
+        let flush = || dev.flush().map_err(|source| RepairError::Stopped { offset: 0, source });
+        if let Some(marked) = self.marked() {
+            put(0, marked)?;
+            flush()?;
+        }
         let mut bytes = 0;
-        for (offset, records) in &self.sectors {
+        for (offset, records) in self.sectors.iter().rev() {
+            if *offset == 0 {
+                flush()?;
+            }
             let before = &records[0].before;
-            let stopped = |source| RepairError::Stopped { offset: *offset, source };
-            dev.write_at(*offset, before).map_err(stopped)?;
+            put(*offset, before)?;
             bytes += before.len() as u64;
         }
-        dev.flush().map_err(|source| RepairError::Stopped { offset: 0, source })?;
+        flush()?;
         Ok(bytes)
+    }
+
+    /// The superblock's sector with the mark that it had during the repair.
+    fn marked(&self) -> Option<&[u8]> {
+        let mut contents = self.sectors.get(&0)?.iter().map(|record| &record.before[..]);
+        contents.find(|bytes| {
+            Superblock::verify(bytes).is_ok_and(|sb| sb.incompat().contains(Incompat::NEEDSREPAIR))
+        })
     }
 }
 

@@ -32,7 +32,7 @@ use crate::{interrupt, json};
 /// in lost+found.
 ///
 /// Exit status: 0 nothing to do, or undone; 1 repaired; 4 damage found and not repaired; 8 the volume could
-/// not be repaired, and is unchanged; 16 wrong command line; 32 cancelled by a signal.
+/// not be repaired, or the writing failed: undo, or run it again; 16 wrong command line; 32 cancelled by a signal.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs repair -n disk.img\n  \
@@ -53,7 +53,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "PLAN", num_args = 0..=1, require_equals = true,
           default_missing_value = "", conflicts_with = "undo")]
     apply: Option<OsString>,
-    /// Where the bytes before the repair go [default: IMAGE.undo]
+    /// Where the bytes before the repair go [default: IMAGE.undo; required for a block device]
     #[arg(long, value_name = "FILE", requires = "apply")]
     undo_file: Option<PathBuf>,
     /// Give back every byte that repairs with this undo file changed, and remove the file
@@ -88,6 +88,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
 
 fn act(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let path = &options.image;
+    let undo = undo_file(options)?;
     let writes = options.apply.is_some() || options.undo.is_some();
     let mode = if writes { OpenMode::Write } else { OpenMode::Read };
     let dev =
@@ -109,7 +110,6 @@ fn act(options: &Options, session: &Session, images: &Images) -> Result<()> {
         let text = json::document("repair-plan", plan.to_json(true));
         std::fs::write(file, text).map_err(|error| Failure::host(file, &error))?;
     }
-    let undo = options.undo_file.clone().unwrap_or_else(|| default_undo(path));
     let applied = options.apply.is_some() && !plan.is_empty();
     if applied {
         uxfs_repair::apply(&plan, &*dev, &undo).map_err(failed)?;
@@ -122,11 +122,25 @@ fn act(options: &Options, session: &Session, images: &Images) -> Result<()> {
     show(options, session, &plan, applied.then_some(&undo))
 }
 
-/// `IMAGE.undo`.
-fn default_undo(image: &Path) -> PathBuf {
+/// The undo file: by default `IMAGE.undo`. Beside a device it would lie in memory, and be gone after a power
+/// cut.
+fn undo_file(options: &Options) -> Result<PathBuf> {
+    let image = &options.image;
+    if let Some(file) = &options.undo_file {
+        return Ok(file.clone());
+    }
+    let beside = match std::fs::metadata(image) {
+        Ok(found) => found.is_file(),
+        // The address of an export, or what the opening complains of.
+        Err(_) => !image.to_string_lossy().contains("://"),
+    };
+    if options.apply.is_some() && !beside {
+        let problem = "this is no regular file: name with --undo-file where the bytes before go";
+        return Err(Failure::new(image, problem));
+    }
     let mut name = OsString::from(image);
     name.push(".undo");
-    name.into()
+    Ok(name.into())
 }
 
 fn make(options: &Options, dev: &Device) -> uxfs_repair::Result<Plan> {

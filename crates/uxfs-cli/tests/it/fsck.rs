@@ -153,3 +153,14 @@ fn fsck_that_is_interrupted_ends_with_32() {
     assert_eq!(ended.status.code(), Some(32), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stderr).contains("cancelled"), "{ended:?}");
 }
+
+/// Beside a device an undo file would lie in memory.
+#[test]
+fn repair_of_a_device_wants_an_undo_file() {
+    let fixture = Fixture::with_image(&[]);
+    let said = fixture.uxfs(&["repair", "--apply", "/dev/null"]).bad(8);
+    assert!(said.contains("--undo-file"), "{said}");
+    let said = fixture.uxfs(&["repair", "--apply", "--undo-file", "u", "/dev/null"]).bad(8);
+    assert!(!said.contains("--undo-file"), "{said}");
+    assert_eq!(fixture.uxfs(&["repair", "--apply", "a.img"]).code, 0);
+}

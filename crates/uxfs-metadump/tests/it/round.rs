@@ -3,9 +3,10 @@
 
 use std::path::Path;
 
-use uxfs_metadump::Version;
+use uxfs_metadump::{Restore, Version};
 use uxfs_oracle::Finding;
 use uxfs_oracle::Xfsprogs::{Current, Installed};
+use uxfs_testkit::{RecordDev, Recording};
 
 use crate::fixture::{NEW, beside, difference, dumped, filled, restored, run, shape, ways};
 use crate::volume::{FEATURES, Volume, clean};
@@ -65,4 +66,21 @@ fn fresh_volumes_are_dumped_and_restored() {
         Current.mkfs(&volume.path, 400 << 20, &words);
         round(&volume, line, uxfs_oracle::both);
     }
+}
+
+/// A power cut while a dump is restored over another volume: what is half written is marked.
+#[test]
+fn a_restored_volume_is_marked_until_it_is_whole() {
+    let other = filled("").load();
+    let dump = dumped(&filled("-m rmapbt=1").path, &ways(Version::Two)[1].1).0;
+    let recorder: RecordDev<_> = RecordDev::new(other.clone());
+    Restore::begin(&dump[..]).unwrap().run(&recorder, false, &mut |_| {}).unwrap();
+    let run = Recording::new(other, recorder.take(), 512);
+    let wrong = (0..run.len()).find(|at| {
+        // No write but the first is at risk together with another one's mark.
+        let risk = run.at_risk(*at);
+        risk.len() > 1 && risk.contains(&0)
+    });
+    assert_eq!(wrong, None, "of {}", run.len());
+    assert!(run.len() > 10);
 }

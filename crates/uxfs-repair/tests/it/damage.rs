@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 
+use uxfs::{Fs, NewInode, XattrMode};
 use uxfs_check::{CheckOptions, Severity, check};
 use uxfs_disk::{BlockDev, FileDev, MemDev, OpenMode};
 use uxfs_format::crc;
@@ -29,6 +30,7 @@ impl Base {
         let volume = Volume::small(64, line);
         let fs = volume.open();
         fill(&fs);
+        more(&fs);
         fs.close().unwrap();
         let memory = volume.load();
         let (structures, files) = (find(&memory), list(&memory));
@@ -70,6 +72,25 @@ impl Base {
             }
         }
         kinds[rng.index(kinds.len())]
+    }
+}
+
+/// Adds a file that shares blocks with itself, its clone, and an extent tree beside attributes.
+fn more(fs: &Fs) {
+    let block = u64::from(fs.geo.block_size);
+    let dir = fs.create(fs.root(), b"more", &NewInode::dir(0o755)).unwrap();
+    let file = |name: &[u8]| fs.create(dir, name, &NewInode::file(0o640)).unwrap();
+    let tree = file(b"tree");
+    fs.set_xattr(tree, b"user.name", b"value", XattrMode::Any).unwrap();
+    for extent in 0..60 {
+        fs.write_at(tree, extent * 3 * block, &vec![8; block as usize]).unwrap();
+    }
+    if fs.geo.has_reflink() {
+        let (within, clone) = (file(b"within"), file(b"clone"));
+        fs.write_at(within, 0, &vec![9; 8 * block as usize]).unwrap();
+        fs.share(within, 2 * block, within, 16 * block, 5 * block).unwrap();
+        fs.share(within, 3 * block, within, 32 * block, block).unwrap();
+        fs.clone_file(within, clone).unwrap();
     }
 }
 

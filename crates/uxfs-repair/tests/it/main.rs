@@ -19,8 +19,10 @@ mod kinds;
 mod planted;
 #[path = "../../../uxfs-check/tests/it/rich.rs"]
 mod rich;
+mod shapes;
 #[path = "../../../uxfs-check/tests/it/structures.rs"]
 mod structures;
+mod undo_file;
 #[allow(dead_code, reason = "not all that the tests of the check need")]
 #[path = "../../../uxfs-check/tests/it/volume.rs"]
 mod volume;
