@@ -37,9 +37,18 @@ impl Without {
     }
 
     fn is_left_out(&self, path: &[u8]) -> bool {
-        let below = |rest: &[u8]| rest.first().is_none_or(|byte| *byte == b'/');
-        self.paths.iter().any(|out| path.strip_prefix(&**out).is_some_and(below))
+        self.paths.iter().any(|out| path == &**out || lies_in(path, out))
     }
+
+    /// Is the file named, and not only a directory that it lies in?
+    fn is_named(&self, path: &[u8]) -> bool {
+        self.paths.iter().any(|out| path == &**out)
+            && !self.paths.iter().any(|out| lies_in(path, out))
+    }
+}
+
+fn lies_in(path: &[u8], dir: &[u8]) -> bool {
+    path.strip_prefix(dir).is_some_and(|rest| rest.starts_with(b"/"))
 }
 
 /// The path of a file in the tree at `root`, if it lies there. The file need not exist yet.
@@ -60,7 +69,7 @@ impl Source for Without {
             if !other_name && !self.is_left_out(&entry.path) {
                 return Ok(Some(entry));
             }
-            if entry.kind != Kind::Dir && self.paths.contains(&entry.path) {
+            if entry.kind != Kind::Dir && self.is_named(&entry.path) {
                 let path = entry.path.escape_ascii();
                 self.warnings.push(format!("{path}: left out, because it is the image"));
             }
