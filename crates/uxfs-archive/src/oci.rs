@@ -139,9 +139,9 @@ struct Descriptor {
 #[derive(Default)]
 struct Found {
     images: Vec<Descriptor>,
-    /// Digests of the indexes that were read, and of the images: a document that is named twice, with
-    /// whatever tags, counts once.
-    seen: HashSet<String>,
+    /// Digests of the indexes that were read. One that is named again is not read again: indexes that name
+    /// each other many times would multiply.
+    indexes: HashSet<String>,
 }
 
 struct Layout<'a> {
@@ -171,8 +171,7 @@ impl OciImage {
                 layout.images(descriptor, 0, &mut found)?;
             }
         }
-        let found = found.images;
-        let image = layout.choose(tag, &path, &index, found)?;
+        let image = layout.choose(tag, &path, &index, found.images)?;
         Ok(Self { layers: layout.layers(&image)? })
     }
 
@@ -341,12 +340,11 @@ impl Layout<'_> {
         found: &mut Found,
     ) -> Result<(), ArchiveError> {
         let media = descriptor.media_type.as_str();
-        let image = MANIFEST.contains(&media);
-        if !image && !INDEX.contains(&media) || !found.seen.insert(descriptor.digest.clone()) {
+        if MANIFEST.contains(&media) {
+            found.images.push(descriptor);
             return Ok(());
         }
-        if image {
-            found.images.push(descriptor);
+        if !INDEX.contains(&media) || !found.indexes.insert(descriptor.digest.clone()) {
             return Ok(());
         }
         let (path, index) = self.document(&descriptor)?;
@@ -399,7 +397,8 @@ impl Layout<'_> {
             let Some(platform) = self.platform_of(&image)? else { continue };
             if !platform.serves(wanted) {
                 others.push(platform.to_string());
-            } else {
+            } else if fitting.iter().all(|other| other.digest != image.digest) {
+                // The same image with two tags counts once.
                 fitting.push(image);
             }
         }

@@ -76,12 +76,12 @@ const fn namespace(flags: AttrFlags) -> Namespace {
 }
 
 /// The directory for lost inodes, and its name.
-fn home(fs: &Fs) -> uxfs_core::Result<(Ino, String)> {
+fn lost_found(fs: &Fs) -> uxfs_core::Result<(Ino, String)> {
     let root = fs.root();
     let mut called = LOST_FOUND.to_owned();
     for number in 0u64.. {
         match fs.lookup(root, called.as_bytes()) {
-            Ok(home) if fs.stat(home)?.mode & S_IFMT == S_IFDIR => return Ok((home, called)),
+            Ok(dir) if fs.stat(dir)?.mode & S_IFMT == S_IFDIR => return Ok((dir, called)),
             Ok(_) => {}
             Err(Error::NotFound) => break,
             Err(error) => return Err(error),
@@ -100,13 +100,13 @@ fn adopt(volume: &mut Volume, fs: &Fs, lost: &[Ino]) -> Result<()> {
         return Ok(());
     }
     let failed = |source| RepairError::Engine { what: "filling lost+found".into(), source };
-    let (home, called) = home(fs).map_err(failed)?;
-    for ino in lost.iter().filter(|ino| **ino != home) {
+    let (dir, called) = lost_found(fs).map_err(failed)?;
+    for ino in lost.iter().filter(|ino| **ino != dir) {
         let mut name = ino.to_string();
-        while fs.lookup(home, name.as_bytes()).is_ok() {
+        while fs.lookup(dir, name.as_bytes()).is_ok() {
             name.push('~');
         }
-        fs.adopt(home, name.as_bytes(), *ino).map_err(failed)?;
+        fs.adopt(dir, name.as_bytes(), *ino).map_err(failed)?;
         let becomes = format!("it is {called}/{name}");
         let step = volume.step("inode", Place::inode(*ino), "no entry leads to it", becomes);
         volume.covers(step, volume.inode_at(*ino), volume.geo.inode_size.into());

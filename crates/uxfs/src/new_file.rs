@@ -5,6 +5,8 @@
 //!    leads to it.
 //! 2. Creating a file and recording it is one step under one lock, and [`remove_unfinished`] never
 //!    releases that lock. So no file is missed, whatever other threads do at that moment.
+//! 3. Files that existed before are never removed. They are recorded while they are overwritten, so that an
+//!    interrupted command can say what became of them.
 //!
 //! Used by import, by the commands that create files, and by those that build disk images.
 

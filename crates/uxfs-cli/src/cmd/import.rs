@@ -26,9 +26,9 @@ use crate::{number, time};
 /// not exist, import creates it, with the given size or as large as the tree needs, and in the format that
 /// its name ends in (.qcow2, .raw.zst, .vhd). If IMAGE holds XFS, import adds to it; a file of zeroes keeps
 /// its size; other data is overwritten only with -f. Everything is on stable storage when the command ends.
-/// An image that lies in the directory that is imported is left out. If an import fails or Ctrl-C interrupts it, no new image stays
-/// behind. With --durable, or when import adds to an image, the files imported until then stay in a
-/// consistent volume.
+/// An image that lies in the directory that is imported is left out. If an import fails or Ctrl-C
+/// interrupts it, no new image stays behind. With --durable, or when import adds to an image, the files
+/// imported until then stay in a consistent volume.
 ///
 /// With SOURCE_DATE_EPOCH in the environment and --uuid, the same input and the same options make the
 /// same new image, byte for byte. (A qcow2 image that --force overwrites keeps its clusters where they

@@ -32,7 +32,8 @@ use crate::{interrupt, json};
 /// in lost+found.
 ///
 /// Exit status: 0 nothing to do, or undone; 1 repaired; 4 damage found and not repaired; 8 the volume could
-/// not be repaired, or the writing failed: undo, or run it again; 16 wrong command line; 32 cancelled by a signal.
+/// not be repaired, or the writing failed: undo, or run it again; 16 wrong command line; 32 cancelled by a
+/// signal.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs repair -n disk.img\n  \

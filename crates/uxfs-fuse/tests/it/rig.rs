@@ -150,7 +150,7 @@ impl Ours {
         image
     }
 
-    /// Ends the mount, which may be in use. Returns the image, and what users are told.
+    /// Ends the mount, which may be in use. Returns the image, and the error that users get.
     pub(crate) fn end_in_use(mut self) -> (Image, Option<String>) {
         let mounted = self.mounted.take().unwrap();
         mounted.ender().end().unwrap();
