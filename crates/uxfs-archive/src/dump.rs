@@ -269,8 +269,10 @@ impl Source for DumpSource {
                 self.links.reverse();
                 break;
             }
-            let entry = self.parse()?;
+            let mut entry = self.parse()?;
             if matches!(entry.kind, Kind::Hardlink { .. }) {
+                // Links are kept until the end, and their attributes are those of the file.
+                entry.meta.xattrs = Vec::new();
                 self.links.push(entry);
             } else {
                 return Ok(Some(entry));
@@ -345,7 +347,7 @@ impl Line {
         normal_xattrs(&mut meta.xattrs);
         let payload = optional(payload)?;
         if payload.as_ref().is_some_and(|payload| payload.len() > PATH_MAX) {
-            return Err("PAYLOAD is longer than 64 KiB".into());
+            return Err("PAYLOAD is longer than 4 MiB".into());
         }
         Ok(Self {
             path,

@@ -105,7 +105,7 @@ impl Header {
     pub(crate) fn path(&self) -> Vec<u8> {
         let name = text(&self.block[NAME]);
         let prefix = match self.format {
-            Format::Ustar if &self.block[STAR_MAGIC] == b"tar\0" => text(&self.block[STAR_PREFIX]),
+            Format::Ustar if self.is_star() => text(&self.block[STAR_PREFIX]),
             Format::Ustar => text(&self.block[PREFIX]),
             _ => b"",
         };
@@ -169,6 +169,11 @@ impl Header {
     /// Old GNU sparse format: the file's size.
     pub(crate) fn sparse_realsize(&self) -> Result<u64, String> {
         unsigned("sparse size", &self.block[GNU_REALSIZE])
+    }
+
+    /// Is this one of star's headers, whose sparse maps lie elsewhere than GNU's?
+    pub(crate) fn is_star(&self) -> bool {
+        &self.block[STAR_MAGIC] == b"tar\0"
     }
 
     /// Old GNU sparse format: reads the header's segments; true if a continuation block follows.

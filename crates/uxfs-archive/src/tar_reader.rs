@@ -316,7 +316,7 @@ impl TarSource {
         Ok(match header.typeflag() {
             b'1' => {
                 let target = link(extended)?;
-                self.skip_link_data(header, extended)?;
+                self.skip_data_of_none(header, extended)?;
                 let normal = normal_path(&target).map_err(|what| format!("link target: {what}"))?;
                 Kind::Hardlink { target: normal }
             }
@@ -340,7 +340,10 @@ impl TarSource {
                 Kind::Dir
             }
             // Before ustar, a directory was a file whose name ends in a slash.
-            0 | b'0' if slash => Kind::Dir,
+            0 | b'0' if slash => {
+                self.skip_data_of_none(header, extended)?;
+                Kind::Dir
+            }
             flag => {
                 if !matches!(flag, 0 | b'0' | b'7' | b'S') {
                     let flag = [flag];
@@ -356,6 +359,11 @@ impl TarSource {
         let mut stored = stored_size(header, extended)?;
         let keys = &extended.sparse;
         let (size, map) = if header.typeflag() == b'S' {
+            if header.is_star() {
+                return Err(
+                    String::from("star's sparse format is not supported: pack it as PAX").into()
+                );
+            }
             sparse::old_gnu(header, || self.block().map_err(Fault::from))?
         } else if keys.major == Some(1) && keys.minor.unwrap_or(0) == 0 {
             sparse::from_blocks(keys, || {
@@ -382,9 +390,10 @@ impl TarSource {
         Ok(Kind::File { size, map })
     }
 
-    /// Most writers give hard links the file's size but no data; a few write the data. The next
-    /// block shows which.
-    fn skip_link_data(&mut self, header: &Header, extended: &Extended) -> Result<(), Fault> {
+    /// For entries that have no data of their own, though their headers may have a size: most writers
+    /// give hard links the file's size but no data; a few write the data. So it is with directories
+    /// in V7 archives. The next block shows which.
+    fn skip_data_of_none(&mut self, header: &Header, extended: &Extended) -> Result<(), Fault> {
         let size = stored_size(header, extended)?;
         if size == 0 {
             return Ok(());

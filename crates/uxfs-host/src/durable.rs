@@ -21,3 +21,14 @@ pub fn sync(path: &Path) -> io::Result<()> {
 pub fn sync_dir(path: &Path) -> io::Result<()> {
     if cfg!(windows) { Ok(()) } else { std::fs::File::open(path)?.sync_all() }
 }
+
+/// The directory that the path's name is in: `.` if the path is a name alone.
+///
+/// ```
+/// # use std::path::Path;
+/// assert_eq!(uxfs_host::dir_of(Path::new("disk.img")), Path::new("."));
+/// assert_eq!(uxfs_host::dir_of(Path::new("/srv/disk.img")), Path::new("/srv"));
+/// ```
+pub fn dir_of(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

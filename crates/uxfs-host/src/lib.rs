@@ -26,7 +26,7 @@ mod stat;
 mod streams;
 mod user;
 
-pub use durable::{sync, sync_dir};
+pub use durable::{dir_of, sync, sync_dir};
 pub use holes::{Next, next_data, next_hole};
 #[cfg(target_os = "linux")]
 pub use listening::ListeningSocket;

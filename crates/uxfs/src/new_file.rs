@@ -92,16 +92,11 @@ impl NewFile {
     /// The errors of syncing the directory; the file is then removed.
     pub fn keep_durably(self) -> io::Result<()> {
         if let Some(record) = &self.record {
-            uxfs_host::sync_dir(dir_of(&record.path))?;
+            uxfs_host::sync_dir(uxfs_host::dir_of(&record.path))?;
         }
         self.keep();
         Ok(())
     }
-}
-
-/// The directory that a path's name is in.
-fn dir_of(path: &Path) -> &Path {
-    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl Drop for NewFile {
@@ -170,7 +165,7 @@ impl WorkDir {
         let records = records();
         std::fs::rename(file, target)?;
         drop(records);
-        uxfs_host::sync_dir(dir_of(target))
+        uxfs_host::sync_dir(uxfs_host::dir_of(target))
     }
 }
 

@@ -106,6 +106,9 @@ fn harmful_entries_are_refused() {
     assert_error(&[entry("x", b'x', b"29 size=18446744073709551615\n"), file("y")], &["size"]);
     let huge = [entry("x", b'x', b"28 size=9223372036854774000\n"), file("y")];
     assert_error(&huge, &["cut short", "'y'"]);
+    let mut star = header("s", b'S', 0);
+    star[508..512].copy_from_slice(b"tar\0");
+    assert_error(&[checksummed(star)], &["star's sparse format", "'s'"]);
 }
 
 #[test]
@@ -326,14 +329,17 @@ fn all_kinds_of_archive_ends_are_handled() {
     }
     assert_eq!(end_of(&[one.clone(), vec![0; 10240]].concat()), (1, 1, vec![]));
     assert_eq!(end_of(&[0; 1024]), (0, 0, vec![]));
-    // A hard link with a size, with and without data behind it.
+    // A hard link and a directory of V7 with a size, with and without data behind it.
+    let dir = header("d/", 0, 600);
     let mut link = header("h", b'1', 600);
     link[157] = b'f';
     let link = checksummed(link);
-    let with = [one.clone(), link.clone(), vec![b'd'; 600], vec![0; 424], one.clone()];
-    let without = [one.clone(), link, one];
-    for parts in [&with[..], &without] {
-        assert_eq!(end_of(&[parts.concat(), vec![0; 1024]].concat()), (3, 2, vec![]));
+    for none in [link, dir] {
+        let with = [one.clone(), none.clone(), vec![b'd'; 600], vec![0; 424], one.clone()];
+        let without = [one.clone(), none, one.clone()];
+        for parts in [&with[..], &without] {
+            assert_eq!(end_of(&[parts.concat(), vec![0; 1024]].concat()), (3, 2, vec![]));
+        }
     }
 }
 

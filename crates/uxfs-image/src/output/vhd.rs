@@ -14,7 +14,8 @@ const EPOCH: i64 = 946_684_800;
 
 pub(super) fn append_footer(raw: &Path, label: &Label) -> io::Result<()> {
     let file = OpenOptions::new().read(true).write(true).open(raw)?;
-    let len = file.metadata()?.len();
+    // A disk has whole sectors.
+    let len = file.metadata()?.len().next_multiple_of(512);
     file.write_all_at(&footer(len, label), len)
 }
 

@@ -82,8 +82,7 @@ impl Volume {
             let fault = Fault::invalid("give the name of the copy");
             return Err(PathError::new("copy_out", host, fault));
         };
-        let parent = host.parent().filter(|dir| !dir.as_os_str().is_empty());
-        let opened = HostTarget::open(parent.unwrap_or(Path::new("."))).map_err(fault);
+        let opened = HostTarget::open(uxfs_host::dir_of(host)).map_err(fault);
         let (target, dir) = opened.map_err(|fault| PathError::new("copy_out", host, fault))?;
         self.on_path("copy_out", from.as_ref(), |fs, bytes| {
             let source = ImageSource::new(fs, VOLUME);

@@ -99,13 +99,13 @@ fn into_new(
             "-p, or the section [proto] of an option file, is for mkfs: an import names its source";
         return Err(ImportError::Usage(problem.into()));
     }
-    let origin = options.origin()?;
+    let mut origin = options.origin()?;
     origin.probe()?;
     volume::wants_qcow2(&options.image, &options.location)
         .map_err(ImportError::host(&options.image))?;
     let size = match (options.size, found) {
         (None, Found::Blank(len)) => len,
-        _ => size::of_image(options, &origin)?,
+        _ => size::of_image(options, &mut origin)?,
     };
     let layout = mkfs::Layout::new(&options.mkfs, size)?;
     let repeatable = options.source_date_epoch.is_some() || options.mkfs.uuid.is_some();

@@ -26,7 +26,8 @@ pub enum ImportSource {
     Protofile(PathBuf, ProtoOptions),
     /// A stack of layers, the lowest first, by the rules of OCI: `.wh.NAME` hides `NAME` of lower
     /// layers, `.wh..wh..opq` hides everything that lower layers have in its directory, and an
-    /// entry replaces what lower layers have at its path. Each layer is read twice.
+    /// entry replaces what lower layers have at its path. A layer is read twice or three times: for the
+    /// size of a new image, for its whiteouts if it has any, and for its files.
     Layers(Vec<PathBuf>),
     /// An image of an OCI image layout.
     #[cfg(feature = "oci")]
@@ -113,6 +114,8 @@ pub(super) struct Origin {
     layers: Vec<Layer>,
     /// True if the layers may have whiteouts.
     pub(super) layered: bool,
+    /// Numbers of layers that were read and have none.
+    without_whiteouts: Vec<usize>,
     /// Files of the host that are no part of a directory's tree.
     left_out: Vec<PathBuf>,
 }
@@ -136,7 +139,7 @@ impl Origin {
                 (vec![Layer::Manifest(manifest.clone(), base.clone())], false)
             }
         };
-        let origin = Self { layers, layered, left_out: Vec::new() };
+        let origin = Self { layers, layered, without_whiteouts: Vec::new(), left_out: Vec::new() };
         if let Some(name) = origin.stream().filter(|_| layered) {
             let problem = format!("a layer is read twice: {name} cannot be one");
             return Err(ImportError::Usage(problem));
@@ -165,6 +168,16 @@ impl Origin {
     /// Number of layers.
     pub(super) fn len(&self) -> usize {
         self.layers.len()
+    }
+
+    /// Notes that a layer has no whiteouts: it need not be read for them.
+    pub(super) fn has_no_whiteouts(&mut self, number: usize) {
+        self.without_whiteouts.push(number);
+    }
+
+    /// May this layer have whiteouts?
+    pub(super) fn may_hide(&self, number: usize) -> bool {
+        self.layered && !self.without_whiteouts.contains(&number)
     }
 
     /// Leaves this file or directory of the host out of the directories that are imported.

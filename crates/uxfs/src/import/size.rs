@@ -9,6 +9,7 @@ use super::error::ImportError;
 use super::limit::unpack_limit;
 use super::options::ImportOptions;
 use super::origin::Origin;
+use super::tree::is_whiteout;
 use crate::volume;
 
 /// Space to leave free in an image whose size is computed.
@@ -35,7 +36,7 @@ const FIXED: u64 = 72 << 20;
 const LABEL: u64 = 160;
 
 /// The size of the image in bytes: as requested, or computed by reading the source once.
-pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, ImportError> {
+pub(super) fn of_image(options: &ImportOptions, origin: &mut Origin) -> Result<u64, ImportError> {
     if let Some(size) = options.size {
         return Ok(size);
     }
@@ -60,7 +61,9 @@ pub(super) fn of_image(options: &ImportOptions, origin: &Origin) -> Result<u64, 
         free,
     };
     for number in 0..origin.len() {
-        measure.add(origin.open(number)?)?;
+        if !measure.add(origin.open(number)?)? {
+            origin.has_no_whiteouts(number);
+        }
     }
     let needed = measure.needed();
     let headroom = match options.headroom {
@@ -85,8 +88,7 @@ pub(super) fn fixed(options: &ImportOptions) -> Result<Option<u64>, ImportError>
 
 /// Free bytes of the host's file system that is to hold the image.
 fn host_room(image: &Path) -> u64 {
-    let dir = image.parent().filter(|dir| !dir.as_os_str().is_empty());
-    uxfs_host::free_room(dir.unwrap_or(Path::new("."))).unwrap_or(u64::MAX)
+    uxfs_host::free_room(uxfs_host::dir_of(image)).unwrap_or(u64::MAX)
 }
 
 /// Adds up the space that trees take on a volume. The estimate is generous.
@@ -103,12 +105,16 @@ struct Measure {
 }
 
 impl Measure {
+    /// Adds a layer. Returns whether it has whiteouts, if it is one that can have them.
+    ///
     /// # Errors
     /// Errors of reading the source; more data than the host has room for, which a small archive
     /// can claim.
-    fn add(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
+    fn add(&mut self, mut source: Box<dyn Source>) -> Result<bool, ImportError> {
+        let mut hides = false;
         source.set_limit(unpack_limit(self.free));
         while let Some(entry) = source.next()? {
+            hides |= is_whiteout(&entry);
             self.total = self.total.saturating_add(self.entry(&entry));
             if let Kind::File { map, .. } = &entry.kind {
                 self.data = self.data.saturating_add(map.data_len());
@@ -122,7 +128,7 @@ impl Measure {
                 return Err(ImportError::Usage(problem));
             }
         }
-        Ok(())
+        Ok(hides)
     }
 
     fn entry(&self, entry: &Entry) -> u64 {

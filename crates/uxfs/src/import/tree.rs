@@ -543,6 +543,11 @@ impl<'a> Tree<'a> {
     }
 }
 
+/// Is this entry of a layer a whiteout by its name?
+pub(super) fn is_whiteout(entry: &Entry) -> bool {
+    split(&entry.path).1.starts_with(WHITEOUT)
+}
+
 /// The kind of a layer's entry.
 #[derive(PartialEq, Eq)]
 enum Whiteout<'a> {

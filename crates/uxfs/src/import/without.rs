@@ -53,8 +53,7 @@ fn lies_in(path: &[u8], dir: &[u8]) -> bool {
 
 /// The path of a file in the tree at `root`, if it lies there. The file need not exist yet.
 fn path_inside(root: &Path, path: &Path) -> Option<Vec<u8>> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let path = dir.canonicalize().ok()?.join(path.file_name()?);
+    let path = uxfs_host::dir_of(path).canonicalize().ok()?.join(path.file_name()?);
     let names = path.strip_prefix(root).ok()?.iter().map(|name| name.as_bytes().to_vec());
     Some(names.collect::<Vec<_>>().join(&b'/'))
 }

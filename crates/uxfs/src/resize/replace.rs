@@ -70,10 +70,7 @@ impl ReplacementFile {
         std::fs::set_permissions(&self.path, old.permissions())?;
         std::fs::rename(&self.path, &self.old)?;
         self.kept = true;
-        if let Some(dir) = self.old.parent() {
-            uxfs_host::sync_dir(dir)?;
-        }
-        Ok(())
+        uxfs_host::sync_dir(uxfs_host::dir_of(&self.old))
     }
 }
 

@@ -69,6 +69,9 @@ fn imports_go_straight_into_other_formats() {
     assert!(fixture.uxfs(&["disk", "resize", "c.vhd", "1G"]).bad(1).contains("no GUID"));
     fixture.sh("qemu-img convert -f vpc -O raw c.vhd c.raw");
     fixture.check("c.raw");
+    // A VHD image has whole sectors, whatever the size that was asked for.
+    fixture.uxfs(&["import", "-q", "t", "odd.vhd", "--size", "335544321"]).good();
+    fixture.sh("[ $(stat -c %s odd.vhd) = $((335544320 + 1024)) ]; qemu-img info -f vpc odd.vhd; rm odd.vhd");
     let import = |args: &[&str]| fixture.uxfs(&[&["import", "t"], args].concat()).bad(1);
     assert!(import(&["b.raw.zst"]).contains("zstd-compressed data"));
     assert!(import(&["b.raw.zst", "--output", "raw.zst"]).contains("use the -f option"));
