@@ -20,6 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+use uxfs_delta::Manifest;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 
 use crate::bits::Bits;
@@ -167,23 +168,27 @@ impl WriteCache {
         let base = Arc::clone(&self.base.read());
         match base.read_at(at, part) {
             // The checkpoint was removed, as old ones are. A later one has the same blocks.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.move_base()? => {
+            Err(error)
+                if error.kind() == io::ErrorKind::NotFound
+                    && self.move_base()? > number_of(&base) =>
+            {
                 self.base.read().read_at(at, part)
             }
             other => other,
         }
     }
 
-    /// Reads from the last checkpoint from now on. Returns false if it is read already, or is another writer's.
-    fn move_base(&self) -> Result<bool> {
-        let Some((newest, _)) = self.remote.newest()? else { return Ok(false) };
-        let present = self.base.read().checkpoint().manifest().number;
-        if newest.writer != self.writer || newest.number <= present {
-            return Ok(false);
-        }
+    /// Reads from the last checkpoint from now on, unless it is another writer's. Returns the number of the one
+    /// that is read.
+    fn move_base(&self) -> Result<u64> {
+        let read = number_of(&self.base.read());
+        let newest = self.remote.newest()?.map(|(newest, _)| newest);
+        let later = |newest: &Manifest| newest.writer == self.writer && newest.number > read;
+        let Some(newest) = newest.filter(later) else { return Ok(read) };
+        let number = newest.number;
         let checkpoint = Checkpoint::open(Arc::clone(&self.remote), newest)?;
         *self.base.write() = Arc::new(RemoteDev::new(checkpoint, self.reading.clone()));
-        Ok(true)
+        Ok(number)
     }
 
     /// Is a block written only in part by a write to `offset..end`?
@@ -280,16 +285,20 @@ impl WriteCache {
         self.files.map.flush()
     }
 
-    /// Gives the room of blocks back that the store has as they are, if there are too many.
+    /// Gives the room of blocks back that the store has as they are, if there are too many. `last` is the
+    /// writer's last checkpoint.
     ///
     /// # Errors
     /// Those of the store and of the disk. Every block is then still there, or read from the store.
-    pub(crate) fn shrink(&self, is_pending: impl Fn(u64) -> bool) -> Result<()> {
+    pub(crate) fn shrink(&self, last: u64, is_pending: impl Fn(u64) -> bool) -> Result<()> {
         if self.present.count() * BLOCK <= self.most {
             return Ok(());
         }
-        // The last checkpoint has all that was shipped, and may be the one that is read.
-        self.move_base()?;
+        // Only the last checkpoint has all that was shipped. If another writer has put one since, an earlier
+        // one is read.
+        if self.move_base()? < last {
+            return Ok(());
+        }
         let mut hand = self.saving.lock();
         let given = self.take_away(&mut hand, is_pending);
         self.save(&hand).map_err(crate::Error::Image)?;
@@ -319,6 +328,10 @@ impl WriteCache {
         self.unsaved.lock().extend(given.iter().map(|block| page_of(*block)));
         given
     }
+}
+
+fn number_of(base: &RemoteDev) -> u64 {
+    base.checkpoint().manifest().number
 }
 
 /// The page of the map that holds the bit of a block.

@@ -7,8 +7,10 @@
 
 mod cuts;
 mod devices;
+mod hooked;
 mod hostile;
 mod machines;
+mod races;
 mod runs;
 mod sim_store;
 mod world;

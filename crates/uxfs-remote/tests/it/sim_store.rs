@@ -81,6 +81,11 @@ impl SimStore {
         done
     }
 
+    /// Answers all requests from now on.
+    pub(crate) fn set_calm(&self) {
+        self.0.lock().calm = true;
+    }
+
     pub(crate) fn lie(&self) {
         self.0.lock().lies = true;
     }

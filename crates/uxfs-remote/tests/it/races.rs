@@ -1,0 +1,67 @@
+//! What a writer from afar does while another machine, or another thread, does something at one moment.
+
+use std::sync::Arc;
+
+use uxfs_disk::{BlockDev, MemDev};
+use uxfs_remote::{
+    CacheFiles, CacheOptions, HoldOptions, Patience, Remote, ShipOptions, Shipper, ship,
+};
+
+use crate::hooked::{Hooked, Request, When};
+
+const BLOCKS: u64 = 64;
+const LEN: u64 = BLOCKS * 4096;
+
+fn remote(store: &Arc<Hooked>) -> Arc<Remote> {
+    Arc::new(Remote::new(Arc::<Hooked>::clone(store), None, Patience::without_pauses(3)))
+}
+
+/// A store with a volume whose blocks are all ones.
+fn shipped() -> Arc<Hooked> {
+    let store = Arc::new(Hooked::new());
+    let base = MemDev::new(LEN);
+    base.write_at(0, &[1; LEN as usize]).unwrap();
+    ship(&base, remote(&store), [7; 16], 5).unwrap().unwrap();
+    store
+}
+
+fn files() -> CacheFiles {
+    let (blocks, map) = (MemDev::new(LEN), MemDev::new(CacheFiles::map_len(LEN)));
+    CacheFiles { blocks: Arc::new(blocks), map: Arc::new(map) }
+}
+
+/// A writer whose cache keeps nothing that the store has.
+fn hold(store: &Arc<Hooked>, writer: u8, takeover: bool) -> Arc<Shipper> {
+    let options = HoldOptions {
+        name: "a machine".into(),
+        takeover,
+        ship: ShipOptions::default(),
+        reading: CacheOptions::default(),
+        cache_bytes: 0,
+    };
+    let open = |_| Ok(files());
+    let held = Shipper::hold_without_thread(remote(store), &open, &options, [writer; 16]);
+    Arc::new(held.unwrap())
+}
+
+fn first_byte(dev: &dyn BlockDev, block: u64) -> std::io::Result<u8> {
+    let mut byte = [0];
+    dev.read_at(block * 4096, &mut byte).map(|()| byte[0])
+}
+
+/// Another machine takes the volume over as soon as a checkpoint is put. This one reads from an earlier
+/// checkpoint then, which lacks what it has shipped since.
+#[test]
+fn a_writer_that_was_overtaken_reads_what_it_wrote() {
+    let store = shipped();
+    let here = hold(&store, 1, false);
+    here.write_at(5 * 4096, &[2; 4096]).unwrap();
+    here.flush().unwrap();
+    let there = Arc::clone(&store);
+    store.once(When::After, Request::Put, "manifests/", move || {
+        drop(hold(&there, 2, true));
+    });
+    here.ship_now().unwrap().unwrap();
+    assert!(store.is_done());
+    assert_eq!(first_byte(&*here, 5).unwrap(), 2);
+}
