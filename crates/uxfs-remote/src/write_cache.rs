@@ -9,7 +9,7 @@
 //! 2. A bit is on stable storage only after its block is. So after a power cut a block is as it was written
 //!    at some moment since the last flush, or at it; never something else.
 //! 3. A bit is taken away only when the store has the block as it is, and a checkpoint that has it is being read.
-//!    Its room is given back only after that is on stable storage.
+//!    Its room is given back only after that is on stable storage. Never is an earlier checkpoint read afterwards.
 //!
 //! Used by [`crate::hold`] and by the shipper of a held volume.
 
@@ -164,31 +164,43 @@ impl WriteCache {
         }
     }
 
+    fn base(&self) -> Arc<RemoteDev> {
+        Arc::clone(&self.base.read())
+    }
+
     fn read_base(&self, at: u64, part: &mut [u8]) -> io::Result<()> {
-        let base = Arc::clone(&self.base.read());
-        match base.read_at(at, part) {
-            // The checkpoint was removed, as old ones are. A later one has the same blocks.
-            Err(error)
-                if error.kind() == io::ErrorKind::NotFound
-                    && self.move_base()? > number_of(&base) =>
-            {
-                self.base.read().read_at(at, part)
+        let mut base = self.base();
+        loop {
+            match base.read_at(at, part) {
+                // The checkpoint was removed, as old ones are. A later one has the same blocks.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let tried = number_of(&base);
+                    // Perhaps another reader has moved on meanwhile.
+                    if self.move_base()? <= tried {
+                        return Err(error);
+                    }
+                    base = self.base();
+                }
+                other => return other,
             }
-            other => other,
         }
     }
 
     /// Reads from the last checkpoint from now on, unless it is another writer's. Returns the number of the one
     /// that is read.
     fn move_base(&self) -> Result<u64> {
-        let read = number_of(&self.base.read());
+        let read = number_of(&self.base());
         let newest = self.remote.newest()?.map(|(newest, _)| newest);
         let later = |newest: &Manifest| newest.writer == self.writer && newest.number > read;
-        let Some(newest) = newest.filter(later) else { return Ok(read) };
-        let number = newest.number;
+        let Some(newest) = newest.filter(later) else { return Ok(number_of(&self.base())) };
         let checkpoint = Checkpoint::open(Arc::clone(&self.remote), newest)?;
-        *self.base.write() = Arc::new(RemoteDev::new(checkpoint, self.reading.clone()));
-        Ok(number)
+        let later = Arc::new(RemoteDev::new(checkpoint, self.reading.clone()));
+        let mut base = self.base.write();
+        // Another thread may have found a later one, in which blocks are that were given back since.
+        if number_of(&base) < number_of(&later) {
+            *base = later;
+        }
+        Ok(number_of(&base))
     }
 
     /// Is a block written only in part by a write to `offset..end`?

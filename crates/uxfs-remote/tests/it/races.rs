@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_remote::{
-    CacheFiles, CacheOptions, HoldOptions, Patience, Remote, ShipOptions, Shipper, ship,
+    CacheFiles, CacheOptions, HoldOptions, Patience, Remote, Retention, ShipOptions, Shipper,
+    compact, prune, ship,
 };
 
 use crate::hooked::{Hooked, Request, When};
@@ -64,4 +65,48 @@ fn a_writer_that_was_overtaken_reads_what_it_wrote() {
     here.ship_now().unwrap().unwrap();
     assert!(store.is_done());
     assert_eq!(first_byte(&*here, 5).unwrap(), 2);
+}
+
+/// Makes one base of all deltas, and removes them.
+fn replace_all(store: &Arc<Hooked>) {
+    compact(&remote(store)).unwrap().unwrap();
+    let retention = Retention { last: Some(1), since: None };
+    assert!(prune(&remote(store), retention).unwrap().deltas > 0);
+}
+
+/// A writer that reads from a checkpoint whose deltas were removed.
+fn behind() -> (Arc<Hooked>, Arc<Shipper>) {
+    let store = shipped();
+    let here = hold(&store, 1, false);
+    here.write_at(5 * 4096, &[2; 4096]).unwrap();
+    here.ship_now().unwrap().unwrap();
+    replace_all(&store);
+    (store, here)
+}
+
+/// A reader that finds its checkpoint removed looks for a later one. Meanwhile another one is shipped and read,
+/// and blocks that only that one has are given back.
+#[test]
+fn an_earlier_checkpoint_is_never_read_after_a_later_one() {
+    let (store, here) = behind();
+    let other = Arc::clone(&here);
+    store.once(When::After, Request::Get, "manifests/", move || {
+        other.write_at(6 * 4096, &[3; 4096]).unwrap();
+        other.ship_now().unwrap().unwrap();
+    });
+    assert_eq!(first_byte(&*here, 9).unwrap(), 1);
+    assert!(store.is_done());
+    assert_eq!(first_byte(&*here, 6).unwrap(), 3);
+}
+
+/// Two readers find their checkpoint removed, and one of them is the first to move on.
+#[test]
+fn a_reader_goes_on_from_where_another_one_has_moved() {
+    let (store, here) = behind();
+    let other = Arc::clone(&here);
+    store.once(When::Before, Request::GetRange, "deltas/", move || {
+        assert_eq!(first_byte(&*other, 9).unwrap(), 1);
+    });
+    assert_eq!(first_byte(&*here, 20).unwrap(), 1);
+    assert!(store.is_done());
 }
