@@ -52,25 +52,31 @@ impl CacheFiles {
     /// The cache in a directory, for an image of so many bytes; it is made if it is missing.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if another process uses it; those of the host.
+    /// [`io::ErrorKind::ResourceBusy`] if another process uses it; [`io::ErrorKind::InvalidData`] if it is another
+    /// volume's, or only its map is left; those of the host.
     pub fn in_dir(dir: &Path, image_len: u64) -> io::Result<Self> {
         std::fs::create_dir_all(dir)?;
+        let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        let is_there =
+            |name: &str| std::fs::metadata(dir.join(name)).is_ok_and(|meta| meta.len() > 0);
         let open = |name: &str, len: u64| -> io::Result<Arc<dyn BlockDev>> {
             let path = dir.join(name);
-            let is_there = std::fs::metadata(&path).is_ok_and(|meta| meta.len() > 0);
-            let mode = if is_there { OpenMode::Write } else { OpenMode::Create(len) };
+            let mode = if is_there(name) { OpenMode::Write } else { OpenMode::Create(len) };
             let file = FileDev::open(&path, mode)?;
             if file.len() != len {
-                let text = format!(
-                    "{} has another length than the volume: it belongs to another one",
-                    path.display()
-                );
-                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+                let text = "has another length than the volume: it belongs to another one";
+                return Err(wrong(format!("{} {text}", path.display())));
             }
             Ok(Arc::new(file))
         };
-        let blocks = open("blocks", image_len)?;
         let map = open("map", Self::map_len(image_len))?;
+        if !is_there("blocks") && bits_in(&*map, image_len)?.count() > 0 {
+            // New blocks are zeroes, which the map would take for what was written.
+            let text = "is missing, and the map beside it says that it held changes: put it back, or remove the \
+                        directory to go on without them";
+            return Err(wrong(format!("{} {text}", dir.join("blocks").display())));
+        }
+        let blocks = open("blocks", image_len)?;
         uxfs_host::sync_dir(dir)?;
         Ok(Self { blocks, map })
     }
@@ -100,9 +106,13 @@ pub(crate) struct WriteCache {
 
 /// The bits of a map.
 pub(crate) fn bits_of(files: &CacheFiles) -> io::Result<Bits> {
-    let blocks = files.blocks.len().div_ceil(BLOCK);
+    bits_in(&*files.map, files.blocks.len())
+}
+
+fn bits_in(map: &dyn BlockDev, image_len: u64) -> io::Result<Bits> {
+    let blocks = image_len.div_ceil(BLOCK);
     let mut bytes = vec![0; blocks.div_ceil(64) as usize * 8];
-    files.map.read_at(HEADS_LEN, &mut bytes)?;
+    map.read_at(HEADS_LEN, &mut bytes)?;
     let bits = Bits::new(blocks);
     bits.put(&words_of(&bytes));
     Ok(bits)
