@@ -308,6 +308,50 @@ fn a_commit_that_is_cut_is_run_again() {
     }
 }
 
+/// A commit that was cut when the base had everything and bore no mark any more: the base can be used, and what is
+/// written into it then is never written over.
+#[test]
+fn a_commit_that_was_cut_at_its_end_writes_nothing_over() {
+    for changed in [None, Some(0), Some(2_000_000), Some(LEN as u64 - 1)] {
+        let family = Family::new();
+        let path = family.child("child");
+        let mut model = family.base.clone();
+        let dev = open(&path, OpenMode::Write).unwrap();
+        for at in [0, 2_000_000, LEN - 5000] {
+            dev.write_at(at as u64, &[9; 5000]).unwrap();
+            model[at..at + 5000].fill(9);
+        }
+        drop(dev);
+        let file = || FileDev::open(&path, OpenMode::Write).unwrap();
+        // Its head says that it is being committed, and all its deltas are there.
+        let cut = |path: &Path| -> io::Result<Arc<dyn BlockDev>> {
+            Ok(Arc::new(Cut { dev: open_write(path)?, left: 2.into() }))
+        };
+        assert!(commit(&file(), &path, &cut, &mark).is_err());
+        let of_before = std::fs::read(&path).unwrap();
+        commit(&file(), &path, &open_write, &mark).unwrap();
+        std::fs::write(&path, of_before).unwrap();
+        assert!(std::fs::read(family.path("base")).unwrap() == model);
+
+        if let Some(at) = changed {
+            open_write(&family.path("base")).unwrap().write_at(at, &[7]).unwrap();
+            model[at as usize] = 7;
+        }
+        let done = commit(&file(), &path, &open_write, &mark);
+        assert!(std::fs::read(family.path("base")).unwrap() == model, "{changed:?}");
+        match changed {
+            None => {
+                done.unwrap();
+                assert!(whole(&open(&path, OpenMode::Read).unwrap()) == model);
+            }
+            Some(_) => {
+                let error = done.unwrap_err().to_string();
+                assert!(error.contains("was changed since the commit"), "{error}");
+            }
+        }
+    }
+}
+
 /// A device that fails after some writes.
 struct Cut {
     dev: Arc<dyn BlockDev>,
