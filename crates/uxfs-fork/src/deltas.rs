@@ -4,7 +4,8 @@
 //!    power cut, and then no flush confirmed it: it is dropped. What is not whole before the last, or before
 //!    what was durable at the last clean close, is damage.
 //! 2. When most of the file is outdated, what counts is appended as one delta that stands alone, then the
-//!    head says that the file begins there, then the room before it is given back.
+//!    head says that the file begins there, then the room before it is given back. A rewrite that fails before
+//!    the head was written leaves everything as it is, and fails no flush.
 
 use std::fs::File;
 use std::io;
@@ -44,6 +45,8 @@ pub(crate) struct Tail {
     reserved: u64,
     /// A flush failed: what the file holds is not known any more.
     failed: bool,
+    /// Up to here the file grows before a rewrite is tried again that failed.
+    not_before: u64,
 }
 
 impl Content {
@@ -81,8 +84,15 @@ impl Content {
 pub(crate) fn find(file: &File, head: Head) -> io::Result<(Content, Tail)> {
     let len = file.metadata()?.len();
     let mut content = Content::default();
-    let mut tail =
-        Tail { end: head.start, number: 0, last: None, reserved: 0, failed: false, head };
+    let mut tail = Tail {
+        end: head.start,
+        number: 0,
+        last: None,
+        reserved: 0,
+        failed: false,
+        not_before: 0,
+        head,
+    };
     while let Some((frame, layer)) = frame_at(file, &tail, len)? {
         let end = frame.end().ok_or_else(|| damaged("a frame has no end"))?;
         // A frame behind which nothing lies may be torn within its chunks.
@@ -238,19 +248,44 @@ impl Tail {
         Ok(layer)
     }
 
-    /// Is most of the file outdated?
-    pub(crate) fn is_outdated(&self, content: &Content) -> bool {
+    /// Is most of the file outdated, and has it grown since a rewrite failed?
+    fn is_outdated(&self, content: &Content) -> bool {
         let live = content.map.blocks() * BLOCK as u64;
-        self.end - self.head.start > OUTDATED + 2 * live
+        self.end - self.head.start > OUTDATED + 2 * live && self.end >= self.not_before
     }
 
-    /// Rewrites what counts as one delta, and gives the room of the rest back.
-    pub(crate) fn rewrite(
+    /// Rewrites the file if most of it is outdated. Returns what is in it then.
+    ///
+    /// # Errors
+    /// If what the file holds is not known any more. Otherwise everything stays as it was, and a rewrite that
+    /// fails, as for want of room, is put off.
+    pub(crate) fn rewrite_if_due(
         &mut self,
         file: &File,
         content: &Content,
         chunks: &Chunks,
-    ) -> io::Result<Content> {
+    ) -> io::Result<Option<Content>> {
+        if !self.is_outdated(content) {
+            return Ok(None);
+        }
+        match self.rewrite(file, content, chunks) {
+            Ok(new) => Ok(Some(new)),
+            Err(error) if self.failed => Err(error),
+            Err(_) => {
+                self.not_before = self.end + OUTDATED;
+                // The room that was set aside for changes in memory is given back by this, and taken again.
+                let reserved = std::mem::replace(&mut self.reserved, self.end);
+                let _ = file.set_len(self.end);
+                if sys::reserve(file, self.end, reserved.saturating_sub(self.end)).is_ok() {
+                    self.reserved = self.reserved.max(reserved);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Rewrites what counts as one delta, and gives the room of the rest back.
+    fn rewrite(&mut self, file: &File, content: &Content, chunks: &Chunks) -> io::Result<Content> {
         let mut writer = Writer::new(self.delta_head(None), None).map_err(of_delta)?;
         let object_at = self.end + FRAME_LEN as u64;
         let mut written = 0;

@@ -255,6 +255,47 @@ fn a_file_that_is_mostly_outdated_is_rewritten() {
     assert!(whole(&open(&path, OpenMode::Write).unwrap()) == model);
 }
 
+/// What a flush appended is durable, whether the rewrite that follows can be done or not. Here it cannot, because a
+/// block that counts is damaged.
+#[test]
+fn a_rewrite_that_fails_fails_no_flush() {
+    let family = Family::new();
+    let path = family.child("child");
+    let dev = open(&path, OpenMode::Write).unwrap();
+    let mut rng = Rng::new(8);
+    let mut data = vec![0; 2 << 20];
+    let mut fill = |data: &mut [u8]| {
+        for chunk in data.chunks_mut(8) {
+            chunk.copy_from_slice(&rng.bits().to_le_bytes()[..chunk.len()]);
+        }
+    };
+    let at = 2 << 20;
+    fill(&mut data[..BLOCK]);
+    dev.write_at(at, &data[..BLOCK]).unwrap();
+    dev.flush().unwrap();
+    let mut file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let stored = std::fs::read(&path).unwrap();
+    let block = stored.windows(16).position(|bytes| bytes == &data[..16]).unwrap();
+    io::Seek::seek(&mut file, io::SeekFrom::Start(block as u64)).unwrap();
+    io::Write::write_all(&mut file, &[!data[0]]).unwrap();
+
+    for round in 0..75 {
+        fill(&mut data);
+        dev.write_at(0, &data).unwrap();
+        dev.flush().unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    let stored = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512;
+    assert!(stored >= 150 << 20, "it was rewritten: {stored} bytes");
+    let mut read = vec![0; data.len()];
+    drop(dev);
+    for mode in [OpenMode::Write, OpenMode::Read] {
+        let dev = open(&path, mode).unwrap();
+        dev.read_at(0, &mut read).unwrap();
+        assert!(read == data);
+        assert!(dev.read_at(at, &mut [0; BLOCK]).is_err(), "the damaged block");
+    }
+}
+
 fn mark(block: &mut [u8], unfinished: bool) {
     block[7] = if unfinished { 0xee } else { 0 };
 }
