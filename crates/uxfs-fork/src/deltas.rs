@@ -146,8 +146,8 @@ fn frame_at(file: &File, tail: &Tail, len: u64) -> io::Result<Option<(Frame, Lay
     let mut trailer = [0; TRAILER_LEN];
     file.read_exact_at(&mut trailer, trailer_at)?;
     let Ok(trailer) = Trailer::parse(&trailer, frame.object_len) else { return Ok(None) };
-    let mut table = vec![0; trailer.table().len()];
-    file.read_exact_at(&mut table, frame.object_at() + trailer.table().start as u64)?;
+    let table_at = frame.object_at() + trailer.table().start as u64;
+    let Some(table) = read_table(file, table_at, trailer.table().len())? else { return Ok(None) };
     let Ok(index) = Index::parse(&trailer, &table, None) else { return Ok(None) };
     let delta = trailer.head();
     let (name, base) = (tail.head.name, &tail.head.base);
@@ -164,10 +164,28 @@ fn frame_at(file: &File, tail: &Tail, len: u64) -> io::Result<Option<(Frame, Lay
     Ok(Some((frame, Layer { index, object_at: frame.object_at() })))
 }
 
+/// Reads a table; `None` if a part of it is zero, which no table is. A file can be long and hold nothing, and then its
+/// table takes no memory either.
+fn read_table(file: &File, at: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut table = Vec::new();
+    while table.len() < len {
+        let from = table.len();
+        table.resize(len.min(from + PIECE), 0);
+        file.read_exact_at(&mut table[from..], at + from as u64)?;
+        // Each entry is shorter than this, and none is zero. The last part may hold only a piece of one.
+        let (parts, _) = table[from..].as_chunks::<BLOCK>();
+        if parts.contains(&ZERO) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(table))
+}
+
 /// Is there a whole frame's beginning behind the end? Then something before it is damaged.
 fn later_frame(file: &File, tail: &Tail, len: u64) -> io::Result<bool> {
     let mut at = tail.end + 1;
-    while at < len {
+    while let Some(data) = sys::data_from(file, at).filter(|data| *data < len) {
+        at = data;
         // The longest piece is `PIECE`.
         let mut piece = vec![0; (len - at).min(PIECE as u64) as usize];
         file.read_exact_at(&mut piece, at)?;
@@ -368,4 +386,43 @@ pub(crate) fn make(file: &File, mut head: Head) -> io::Result<()> {
     head.durable = HEADS_LEN;
     head.write(file)?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Base;
+    use crate::head::State;
+
+    /// A frame whose table would be 8 TiB, all of it a hole.
+    #[test]
+    fn a_long_table_in_a_short_file_takes_no_memory() {
+        let file = tempfile::tempfile().unwrap();
+        let base = Base { path: "b".into(), len: 1 << 50, changed: 0, head: Hash([3; 32]) };
+        let (name, start) = ([7; 16], HEADS_LEN);
+        let head = Head { state: State::InUse, number: 0, start, durable: start, name, base };
+        make(&file, head).unwrap();
+        let chunks: u64 = 200 << 30;
+        let table_len = 40 * chunks;
+        let mut trailer = b"uxfstrlr".to_vec();
+        trailer.extend([1_u32.to_le_bytes(), [0; 4]].concat());
+        trailer.extend(name);
+        trailer.extend([1_u64.to_le_bytes(), (1_u64 << 50).to_le_bytes()].concat());
+        trailer.extend([4096_u32.to_le_bytes(), 4096_u32.to_le_bytes()].concat());
+        trailer.extend([0; 80]);
+        for number in [0, chunks, 16, 4096 * chunks] {
+            trailer.extend(number.to_le_bytes());
+        }
+        trailer.extend([0; 32]);
+        let hash = Hash::of(&trailer);
+        trailer.extend(hash.0);
+        let frame = Frame { number: 1, at: start, object_len: 16 + table_len + TRAILER_LEN as u64 };
+        Trailer::parse(&trailer, frame.object_len).unwrap();
+        file.write_all_at(&frame.to_bytes(), start).unwrap();
+        let end = frame.end().unwrap();
+        file.write_all_at(&trailer, end - TRAILER_LEN as u64).unwrap();
+
+        let (content, tail) = find(&file, Head::read(&file).unwrap()).unwrap();
+        assert!(content.layers.is_empty() && tail.end() == start);
+    }
 }
