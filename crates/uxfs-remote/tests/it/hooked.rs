@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uxfs_remote::{Bytes, Entry, Store};
+use uxfs_remote::{Bytes, Entry, Parts, Store};
 
 use crate::sim_store::{Between, SimStore};
 
@@ -33,8 +33,8 @@ pub(crate) enum When {
 pub(crate) struct Hooked {
     pub(crate) store: Arc<SimStore>,
     hook: Mutex<Option<Hook>>,
-    /// Puts that are still refused, and how.
-    refused: Mutex<(u64, io::ErrorKind)>,
+    /// Puts, also of parts, that pass; those that are refused after them; and how.
+    refused: Mutex<(u64, u64, io::ErrorKind)>,
 }
 
 impl Hooked {
@@ -42,7 +42,7 @@ impl Hooked {
     pub(crate) fn new() -> Self {
         let store = Arc::new(SimStore::new(1));
         store.set_calm();
-        Self { store, hook: Mutex::default(), refused: Mutex::new((0, io::ErrorKind::Other)) }
+        Self { store, hook: Mutex::default(), refused: Mutex::new((0, 0, io::ErrorKind::Other)) }
     }
 
     /// Does something once, before or after the next request of this kind for a name that begins so.
@@ -62,14 +62,14 @@ impl Hooked {
         self.hook.lock().is_none()
     }
 
-    /// Refuses the next puts.
-    pub(crate) fn refuse(&self, puts: u64, kind: io::ErrorKind) {
-        *self.refused.lock() = (puts, kind);
+    /// Lets some puts pass, and refuses some after them.
+    pub(crate) fn refuse(&self, pass: u64, refused: u64, kind: io::ErrorKind) {
+        *self.refused.lock() = (pass, refused, kind);
     }
 
     /// How many puts will still be refused?
     pub(crate) fn refusing(&self) -> u64 {
-        self.refused.lock().0
+        self.refused.lock().1
     }
 
     fn look(&self, when: When, request: Request, name: &str) {
@@ -82,12 +82,37 @@ impl Hooked {
     }
 
     fn check(&self) -> io::Result<()> {
-        let mut refused = self.refused.lock();
-        if refused.0 == 0 {
+        let (pass, refused, kind) = &mut *self.refused.lock();
+        if *refused == 0 {
             return Ok(());
         }
-        refused.0 -= 1;
-        Err(refused.1.into())
+        if *pass > 0 {
+            *pass -= 1;
+            return Ok(());
+        }
+        *refused -= 1;
+        Err((*kind).into())
+    }
+}
+
+struct HookedParts<'s> {
+    store: &'s Hooked,
+    parts: Box<dyn Parts + 's>,
+}
+
+impl Parts for HookedParts<'_> {
+    fn put(&self, number: usize, bytes: Bytes) -> io::Result<()> {
+        self.store.check()?;
+        self.parts.put(number, bytes)
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        self.store.check()?;
+        self.parts.finish()
+    }
+
+    fn abandon(&self) {
+        self.parts.abandon();
     }
 }
 
@@ -105,13 +130,10 @@ impl Store for Hooked {
         self.store.replace(name, bytes)
     }
 
-    fn put_parts(
-        &self,
-        name: &str,
-        next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
-    ) -> io::Result<()> {
+    fn begin_parts<'s>(&'s self, name: &str) -> io::Result<Box<dyn Parts + 's>> {
         self.check()?;
-        self.store.put_parts(name, next)
+        let parts = self.store.begin_parts(name)?;
+        Ok(Box::new(HookedParts { store: self, parts }))
     }
 
     fn get(&self, name: &str, most: u64) -> io::Result<Bytes> {

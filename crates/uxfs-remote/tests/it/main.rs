@@ -11,6 +11,7 @@ mod devices;
 mod hooked;
 mod hostile;
 mod machines;
+mod parts;
 mod races;
 mod runs;
 mod sim_store;
