@@ -4,7 +4,8 @@
 //!    power cut, and then no flush confirmed it: it is dropped. What is not whole before the last, or before
 //!    what was durable at the last clean close, is damage.
 //! 2. When most of the file is outdated, what counts is appended as one delta that stands alone, then the
-//!    head says that the file begins there, then the room before it is given back.
+//!    head says that the file begins there, then the room before it is given back. A rewrite that fails before
+//!    the head was written leaves everything as it is, and fails no flush.
 
 use std::fs::File;
 use std::io;
@@ -44,6 +45,8 @@ pub(crate) struct Tail {
     reserved: u64,
     /// A flush failed: what the file holds is not known any more.
     failed: bool,
+    /// Up to here the file grows before a rewrite is tried again that failed.
+    not_before: u64,
 }
 
 impl Content {
@@ -81,8 +84,15 @@ impl Content {
 pub(crate) fn find(file: &File, head: Head) -> io::Result<(Content, Tail)> {
     let len = file.metadata()?.len();
     let mut content = Content::default();
-    let mut tail =
-        Tail { end: head.start, number: 0, last: None, reserved: 0, failed: false, head };
+    let mut tail = Tail {
+        end: head.start,
+        number: 0,
+        last: None,
+        reserved: 0,
+        failed: false,
+        not_before: 0,
+        head,
+    };
     while let Some((frame, layer)) = frame_at(file, &tail, len)? {
         let end = frame.end().ok_or_else(|| damaged("a frame has no end"))?;
         // A frame behind which nothing lies may be torn within its chunks.
@@ -136,8 +146,8 @@ fn frame_at(file: &File, tail: &Tail, len: u64) -> io::Result<Option<(Frame, Lay
     let mut trailer = [0; TRAILER_LEN];
     file.read_exact_at(&mut trailer, trailer_at)?;
     let Ok(trailer) = Trailer::parse(&trailer, frame.object_len) else { return Ok(None) };
-    let mut table = vec![0; trailer.table().len()];
-    file.read_exact_at(&mut table, frame.object_at() + trailer.table().start as u64)?;
+    let table_at = frame.object_at() + trailer.table().start as u64;
+    let Some(table) = read_table(file, table_at, trailer.table().len())? else { return Ok(None) };
     let Ok(index) = Index::parse(&trailer, &table, None) else { return Ok(None) };
     let delta = trailer.head();
     let (name, base) = (tail.head.name, &tail.head.base);
@@ -154,10 +164,28 @@ fn frame_at(file: &File, tail: &Tail, len: u64) -> io::Result<Option<(Frame, Lay
     Ok(Some((frame, Layer { index, object_at: frame.object_at() })))
 }
 
+/// Reads a table; `None` if a part of it is zero, which no table is. A file can be long and hold nothing, and then its
+/// table takes no memory either.
+fn read_table(file: &File, at: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
+    let mut table = Vec::new();
+    while table.len() < len {
+        let from = table.len();
+        table.resize(len.min(from + PIECE), 0);
+        file.read_exact_at(&mut table[from..], at + from as u64)?;
+        // Each entry is shorter than this, and none is zero. The last part may hold only a piece of one.
+        let (parts, _) = table[from..].as_chunks::<BLOCK>();
+        if parts.contains(&ZERO) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(table))
+}
+
 /// Is there a whole frame's beginning behind the end? Then something before it is damaged.
 fn later_frame(file: &File, tail: &Tail, len: u64) -> io::Result<bool> {
     let mut at = tail.end + 1;
-    while at < len {
+    while let Some(data) = sys::data_from(file, at).filter(|data| *data < len) {
+        at = data;
         // The longest piece is `PIECE`.
         let mut piece = vec![0; (len - at).min(PIECE as u64) as usize];
         file.read_exact_at(&mut piece, at)?;
@@ -238,19 +266,44 @@ impl Tail {
         Ok(layer)
     }
 
-    /// Is most of the file outdated?
-    pub(crate) fn is_outdated(&self, content: &Content) -> bool {
+    /// Is most of the file outdated, and has it grown since a rewrite failed?
+    fn is_outdated(&self, content: &Content) -> bool {
         let live = content.map.blocks() * BLOCK as u64;
-        self.end - self.head.start > OUTDATED + 2 * live
+        self.end - self.head.start > OUTDATED + 2 * live && self.end >= self.not_before
     }
 
-    /// Rewrites what counts as one delta, and gives the room of the rest back.
-    pub(crate) fn rewrite(
+    /// Rewrites the file if most of it is outdated. Returns what is in it then.
+    ///
+    /// # Errors
+    /// If what the file holds is not known any more. Otherwise everything stays as it was, and a rewrite that
+    /// fails, as for want of room, is put off.
+    pub(crate) fn rewrite_if_due(
         &mut self,
         file: &File,
         content: &Content,
         chunks: &Chunks,
-    ) -> io::Result<Content> {
+    ) -> io::Result<Option<Content>> {
+        if !self.is_outdated(content) {
+            return Ok(None);
+        }
+        match self.rewrite(file, content, chunks) {
+            Ok(new) => Ok(Some(new)),
+            Err(error) if self.failed => Err(error),
+            Err(_) => {
+                self.not_before = self.end + OUTDATED;
+                // The room that was set aside for changes in memory is given back by this, and taken again.
+                let reserved = std::mem::replace(&mut self.reserved, self.end);
+                let _ = file.set_len(self.end);
+                if sys::reserve(file, self.end, reserved.saturating_sub(self.end)).is_ok() {
+                    self.reserved = self.reserved.max(reserved);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Rewrites what counts as one delta, and gives the room of the rest back.
+    fn rewrite(&mut self, file: &File, content: &Content, chunks: &Chunks) -> io::Result<Content> {
         let mut writer = Writer::new(self.delta_head(None), None).map_err(of_delta)?;
         let object_at = self.end + FRAME_LEN as u64;
         let mut written = 0;
@@ -333,4 +386,43 @@ pub(crate) fn make(file: &File, mut head: Head) -> io::Result<()> {
     head.durable = HEADS_LEN;
     head.write(file)?;
     file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::Base;
+    use crate::head::State;
+
+    /// A frame whose table would be 8 TiB, all of it a hole.
+    #[test]
+    fn a_long_table_in_a_short_file_takes_no_memory() {
+        let file = tempfile::tempfile().unwrap();
+        let base = Base { path: "b".into(), len: 1 << 50, changed: 0, head: Hash([3; 32]) };
+        let (name, start) = ([7; 16], HEADS_LEN);
+        let head = Head { state: State::InUse, number: 0, start, durable: start, name, base };
+        make(&file, head).unwrap();
+        let chunks: u64 = 200 << 30;
+        let table_len = 40 * chunks;
+        let mut trailer = b"uxfstrlr".to_vec();
+        trailer.extend([1_u32.to_le_bytes(), [0; 4]].concat());
+        trailer.extend(name);
+        trailer.extend([1_u64.to_le_bytes(), (1_u64 << 50).to_le_bytes()].concat());
+        trailer.extend([4096_u32.to_le_bytes(), 4096_u32.to_le_bytes()].concat());
+        trailer.extend([0; 80]);
+        for number in [0, chunks, 16, 4096 * chunks] {
+            trailer.extend(number.to_le_bytes());
+        }
+        trailer.extend([0; 32]);
+        let hash = Hash::of(&trailer);
+        trailer.extend(hash.0);
+        let frame = Frame { number: 1, at: start, object_len: 16 + table_len + TRAILER_LEN as u64 };
+        Trailer::parse(&trailer, frame.object_len).unwrap();
+        file.write_all_at(&frame.to_bytes(), start).unwrap();
+        let end = frame.end().unwrap();
+        file.write_all_at(&trailer, end - TRAILER_LEN as u64).unwrap();
+
+        let (content, tail) = find(&file, Head::read(&file).unwrap()).unwrap();
+        assert!(content.layers.is_empty() && tail.end() == start);
+    }
 }

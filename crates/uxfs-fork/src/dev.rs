@@ -310,8 +310,8 @@ impl BlockDev for ForkDev {
                 return Err(error);
             }
         }
-        if tail.is_outdated(&blocks.content) {
-            blocks.content = tail.rewrite(file, &blocks.content, &self.chunks)?;
+        if let Some(content) = tail.rewrite_if_due(file, &blocks.content, &self.chunks)? {
+            blocks.content = content;
         }
         Ok(())
     }

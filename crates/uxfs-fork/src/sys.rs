@@ -28,6 +28,23 @@ pub(crate) fn punch(file: &File, from: u64, len: u64) {
     let _ = fallocate(file, FallocateFlags::KEEP_SIZE | FallocateFlags::PUNCH_HOLE, from, len);
 }
 
+/// The first byte from here on that lies in no hole; `None` if only holes follow.
+#[cfg(target_os = "linux")]
+pub(crate) fn data_from(file: &File, from: u64) -> Option<u64> {
+    use rustix::fs::{SeekFrom, seek};
+    match seek(file, SeekFrom::Data(from)) {
+        Ok(data) => Some(data),
+        Err(error) if error == rustix::io::Errno::NXIO => None,
+        // The file system does not say.
+        Err(_) => Some(from),
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn data_from(_: &File, from: u64) -> Option<u64> {
+    Some(from)
+}
+
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn reserve(_: &File, _from: u64, _len: u64) -> io::Result<()> {
     Ok(())

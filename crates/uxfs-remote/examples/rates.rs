@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use uxfs_disk::{BlockDev, FileDev, MemDev, OpenMode};
 use uxfs_remote::{
-    At, Bytes, CacheOptions, Checkpoint, Entry, Patience, Remote, RemoteDev, ShipMode, ShipOptions,
-    Shipper, Store, restore, ship,
+    At, Bytes, CacheOptions, Checkpoint, Entry, Parts, Patience, Remote, RemoteDev, ShipMode,
+    ShipOptions, Shipper, Store, restore, ship,
 };
 use uxfs_testkit::Rng;
 
@@ -49,6 +49,25 @@ impl ModelStore {
     }
 }
 
+struct ModelParts<'s> {
+    store: &'s ModelStore,
+    name: String,
+    parts: Mutex<BTreeMap<usize, Bytes>>,
+}
+
+impl Parts for ModelParts<'_> {
+    fn put(&self, number: usize, bytes: Bytes) -> io::Result<()> {
+        self.store.request(|_| drop(self.parts.lock().insert(number, bytes)))
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        let whole: Vec<u8> = self.parts.lock().values().flatten().copied().collect();
+        self.store.request(|objects| drop(objects.insert(self.name.clone(), whole.into())))
+    }
+
+    fn abandon(&self) {}
+}
+
 impl Store for ModelStore {
     fn put_new(&self, name: &str, bytes: Bytes) -> io::Result<bool> {
         self.request(|objects| match objects.contains_key(name) {
@@ -61,18 +80,8 @@ impl Store for ModelStore {
         self.request(|objects| drop(objects.insert(name.to_owned(), bytes)))
     }
 
-    fn put_parts(
-        &self,
-        name: &str,
-        next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
-    ) -> io::Result<()> {
-        let mut whole = Vec::new();
-        while let Some(part) = next()? {
-            std::thread::sleep(self.takes);
-            whole.extend_from_slice(&part);
-        }
-        self.objects.lock().insert(name.to_owned(), whole.into());
-        Ok(())
+    fn begin_parts<'s>(&'s self, name: &str) -> io::Result<Box<dyn Parts + 's>> {
+        Ok(Box::new(ModelParts { store: self, name: name.to_owned(), parts: Mutex::default() }))
     }
 
     fn get(&self, name: &str, most: u64) -> io::Result<Bytes> {

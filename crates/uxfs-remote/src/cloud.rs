@@ -10,22 +10,30 @@ use std::sync::{Arc, OnceLock};
 use bytes::Bytes;
 use futures_util::TryStreamExt;
 use object_store::local::LocalFileSystem;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
+use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, PutPayload};
 use tokio::runtime::Runtime;
 use url::Url;
 
-use crate::{Entry, Error, Result, Store};
-
-/// Parts of an object on their way at once.
-const PARTS: usize = 4;
+use crate::cloud_parts::{NumberedParts, PartsInOrder};
+use crate::{Entry, Error, Parts, Result, Store};
 
 /// A store of `object_store`.
 pub struct Cloud {
-    store: Arc<dyn ObjectStore>,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    /// The same store, if it knows parts by their numbers.
+    parts: Option<Numbered>,
 }
 
-fn runtime() -> io::Result<&'static Runtime> {
+/// A store that knows the parts of an object by their numbers, and the prefix of the volume in it.
+pub(crate) struct Numbered {
+    pub(crate) store: Arc<dyn MultipartStore>,
+    pub(crate) prefix: Path,
+}
+
+pub(crate) fn runtime() -> io::Result<&'static Runtime> {
     static RUNTIME: OnceLock<io::Result<Runtime>> = OnceLock::new();
     let made = RUNTIME.get_or_init(|| {
         tokio::runtime::Builder::new_multi_thread()
@@ -37,7 +45,7 @@ fn runtime() -> io::Result<&'static Runtime> {
     made.as_ref().map_err(|error| io::Error::new(error.kind(), error.to_string()))
 }
 
-fn io_error(error: object_store::Error) -> io::Error {
+pub(crate) fn io_error(error: object_store::Error) -> io::Error {
     use object_store::Error as E;
     let kind = match &error {
         E::NotFound { .. } => io::ErrorKind::NotFound,
@@ -52,7 +60,13 @@ fn io_error(error: object_store::Error) -> io::Error {
 impl Cloud {
     /// A store, for tests and for callers that make one themselves.
     pub fn new(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store }
+        Self { store, parts: None }
+    }
+
+    /// The part of a store below a prefix.
+    pub fn below<S: ObjectStore + MultipartStore>(store: Arc<S>, prefix: Path) -> Self {
+        let parts = Numbered { store: Arc::<S>::clone(&store), prefix: prefix.clone() };
+        Self { store: Arc::new(PrefixStore::new(store, prefix)), parts: Some(parts) }
     }
 
     /// Opens the store at an address. With `create` a directory is made if it is missing.
@@ -74,7 +88,10 @@ impl Cloud {
         elsewhere(url).map_err(failed)
     }
 
-    fn wait<T>(&self, work: impl Future<Output = object_store::Result<T>>) -> io::Result<T> {
+    pub(crate) fn wait<T>(
+        &self,
+        work: impl Future<Output = object_store::Result<T>>,
+    ) -> io::Result<T> {
         runtime()?.block_on(work).map_err(io_error)
     }
 }
@@ -84,13 +101,12 @@ impl Cloud {
 #[cfg(feature = "cloud")]
 fn elsewhere(url: &Url) -> object_store::Result<Cloud> {
     use object_store::ObjectStoreScheme as Scheme;
-    use object_store::prefix::PrefixStore;
     // Another part of the process may have chosen already.
     drop(rustls::crypto::ring::default_provider().install_default());
     // Requests are tried again by `patience`, where they are counted.
     let retry = object_store::RetryConfig { max_retries: 0, ..Default::default() };
     let (scheme, prefix) = Scheme::parse(url)?;
-    let store: Arc<dyn ObjectStore> = match scheme {
+    Ok(match scheme {
         Scheme::AmazonS3 => {
             let wrong =
                 |text: String| object_store::Error::Generic { store: "S3", source: text.into() };
@@ -98,19 +114,21 @@ fn elsewhere(url: &Url) -> object_store::Result<Cloud> {
             for (key, value) in crate::aws_profile::of_environment().map_err(wrong)? {
                 builder = builder.with_config(key, value);
             }
-            Arc::new(builder.with_url(url.as_str()).with_retry(retry).build()?)
+            let store = builder.with_url(url.as_str()).with_retry(retry).build()?;
+            Cloud::below(Arc::new(store), prefix)
         }
         Scheme::GoogleCloudStorage => {
             let builder = object_store::gcp::GoogleCloudStorageBuilder::from_env();
-            Arc::new(builder.with_url(url.as_str()).with_retry(retry).build()?)
+            let store = builder.with_url(url.as_str()).with_retry(retry).build()?;
+            Cloud::below(Arc::new(store), prefix)
         }
         Scheme::MicrosoftAzure => {
             let builder = object_store::azure::MicrosoftAzureBuilder::from_env();
-            Arc::new(builder.with_url(url.as_str()).with_retry(retry).build()?)
+            let store = builder.with_url(url.as_str()).with_retry(retry).build()?;
+            Cloud::below(Arc::new(store), prefix)
         }
         _ => return Err(unknown(url)),
-    };
-    Ok(Cloud::new(Arc::new(PrefixStore::new(store, prefix))))
+    })
 }
 
 #[cfg(not(feature = "cloud"))]
@@ -140,36 +158,11 @@ impl Store for Cloud {
         put.map(drop)
     }
 
-    fn put_parts(
-        &self,
-        name: &str,
-        next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
-    ) -> io::Result<()> {
-        let runtime = runtime()?;
+    fn begin_parts<'s>(&'s self, name: &str) -> io::Result<Box<dyn Parts + 's>> {
         let name = Path::from(name);
-        let mut upload = self.wait(self.store.put_multipart(&name))?;
-        let mut send = || -> io::Result<()> {
-            let mut under_way = std::collections::VecDeque::new();
-            let joined = |task: tokio::task::JoinHandle<object_store::Result<()>>| {
-                runtime.block_on(task).map_err(io::Error::other)?.map_err(io_error)
-            };
-            while let Some(part) = next()? {
-                if under_way.len() == PARTS
-                    && let Some(task) = under_way.pop_front()
-                {
-                    joined(task)?;
-                }
-                under_way.push_back(runtime.spawn(upload.put_part(PutPayload::from_bytes(part))));
-            }
-            under_way.into_iter().try_for_each(joined)
-        };
-        match send() {
-            Ok(()) => self.wait(upload.complete()).map(drop),
-            Err(error) => {
-                // The first error is reported; the store drops parts that nothing completes.
-                let _ = self.wait(upload.abort());
-                Err(error)
-            }
+        match &self.parts {
+            Some(numbered) => Ok(Box::new(NumberedParts::begin(self, numbered, name)?)),
+            None => Ok(Box::new(PartsInOrder::begin(self, name)?)),
         }
     }
 

@@ -9,12 +9,15 @@ use std::sync::Arc;
 use uxfs_delta::{Head, Layer, Manifest, Writer};
 
 use crate::checkpoint::Checkpoint;
-use crate::map::Source;
+use crate::map::{Run, Source};
 use crate::publisher::PART;
 use crate::remote::{Put, delta_name};
 use crate::shipper::new_writer;
 use crate::{Bytes, Error, Remote, RemoteDev, Result};
 use uxfs_disk::BlockDev;
+
+/// Parts of an object, of which S3 takes 10,000. The others are for the table, which is much shorter than the content.
+const PARTS_MAX: u64 = 9_500;
 
 /// What a compaction did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,22 +69,32 @@ pub fn compact(remote: &Arc<Remote>) -> Result<Option<Compacted>> {
     }
 }
 
+/// Bytes of the parts of an object that holds so much content: as many parts as stores take at most are enough, also
+/// if nothing of it can be compressed.
+fn part_of(content: u64) -> usize {
+    let least = content.div_ceil(PARTS_MAX).next_multiple_of(1 << 20);
+    usize::try_from(least).unwrap_or(usize::MAX).max(PART)
+}
+
+/// The runs of blocks that are not zero.
+fn runs(dev: &RemoteDev) -> impl Iterator<Item = Run> + '_ {
+    let runs = dev.checkpoint().map().runs().copied();
+    runs.filter(|run| run.source != Source::Zeroes)
+}
+
 /// Puts a base of all blocks that are not zero.
 fn put_base(remote: &Remote, dev: &RemoteDev, head: Head, tag: u64) -> Result<Layer> {
     let (size, len) = (head.block_size as usize, head.image_len);
     let name = delta_name(head.sequence, tag);
-    let mut blocks = dev
-        .checkpoint()
-        .map()
-        .runs()
-        .filter(|run| run.source != Source::Zeroes)
-        .flat_map(|run| run.first..run.first + run.count);
+    let mut blocks = runs(dev).flat_map(|run| run.first..run.first + run.count);
     let mut open = Some(Writer::new(head, remote.key())?);
     let mut made = None;
+    let blocks_in_it: u64 = runs(dev).map(|run| run.count).sum();
+    let part = part_of(blocks_in_it * size as u64);
     let mut data = vec![0; size];
     remote.put_parts(&name, &mut || {
         let Some(mut writer) = open.take() else { return Ok(None) };
-        while writer.ready() < PART {
+        while writer.ready() < part {
             let Some(block) = blocks.next() else {
                 let (rest, delta) = writer.finish().map_err(std::io::Error::other)?;
                 made = Some(delta);
@@ -98,4 +111,22 @@ fn put_base(remote: &Remote, dev: &RemoteDev, head: Head, tag: u64) -> Result<La
         Ok(Some(Bytes::from(part)))
     })?;
     made.map(|delta| Layer::new(&delta, tag)).ok_or(Error::Overtaken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest object of S3 has 5 TiB, and 10,000 parts.
+    #[test]
+    fn a_long_base_has_few_parts() {
+        for content in [0, 1, 78 << 30, (78 << 30) + 4096, 1 << 40, 4 << 40, 5_u64 << 40] {
+            let part = part_of(content) as u64;
+            // A chunk has a row of 40 bytes, and each block may have an extent of 16.
+            let table = content / 65536 * 40 + content / 4096 * 16;
+            assert!((content + table).div_ceil(part) < 10_000, "{content} bytes");
+            assert!(part >= PART as u64 && part <= 5 << 30);
+        }
+        assert_eq!(part_of(70 << 30), PART);
+    }
 }

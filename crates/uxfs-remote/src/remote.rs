@@ -4,20 +4,25 @@
 //!    out after a lost answer whether it is its own.
 //! 2. A number that must stay taken although its checkpoint was removed holds a *marker*: the epoch, as text.
 
+use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
 use uxfs_delta::{Hash, Key, Layer, MANIFEST_MAX, Manifest};
 
 use crate::fault::{Fault, planted};
-use crate::{Address, At, Entry, Error, Patience, Result, Store, parallel};
+use crate::{Address, At, Entry, Error, Parts, Patience, Result, Store, parallel};
 
 /// Requests at once.
 const REQUESTS: usize = 16;
+
+/// Parts of an object on their way at once.
+const PARTS: usize = 4;
 
 /// Most bytes of a marker; a manifest is longer.
 const MARKER_MAX: u64 = 20;
@@ -81,7 +86,7 @@ impl Remote {
         self.requests.load(Ordering::Relaxed)
     }
 
-    fn ask<T>(&self, request: impl Fn(&dyn Store) -> io::Result<T>) -> io::Result<T> {
+    fn ask<'s, T>(&'s self, request: impl Fn(&'s dyn Store) -> io::Result<T>) -> io::Result<T> {
         self.patience.run(&self.again, || {
             self.requests.fetch_add(1, Ordering::Relaxed);
             request(&*self.store)
@@ -252,18 +257,45 @@ impl Remote {
         put.map(drop).map_err(Error::store(format!("putting {name}")))
     }
 
-    /// Puts a long delta.
+    /// Puts a long delta, whose name was never used before, in parts as `next` makes them until it returns `None`.
     pub(crate) fn put_parts(
         &self,
         name: &str,
         next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
     ) -> Result<()> {
-        self.requests.fetch_add(2, Ordering::Relaxed);
-        let put = self.store.put_parts(name, &mut || {
-            self.requests.fetch_add(1, Ordering::Relaxed);
-            next()
+        let put = self.ask(|store| store.begin_parts(name)).and_then(|parts| {
+            let put = self.send(&*parts, next).and_then(|()| self.ask(|_| parts.finish()));
+            // The first error is reported.
+            put.inspect_err(|_| parts.abandon())
         });
         put.map_err(Error::store(format!("putting {name}")))
+    }
+
+    /// Puts some parts at once, each as often as a request may be tried.
+    fn send(
+        &self,
+        parts: &dyn Parts,
+        next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
+    ) -> io::Result<()> {
+        let joined = |thread: ScopedJoinHandle<'_, io::Result<()>>| {
+            thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of a part ended")))
+        };
+        std::thread::scope(|scope| {
+            let mut under_way = VecDeque::new();
+            let mut number = 0;
+            while let Some(part) = next()? {
+                if under_way.len() == PARTS
+                    && let Some(first) = under_way.pop_front()
+                {
+                    joined(first)?;
+                }
+                let put = move || self.ask(|_| parts.put(number, part.clone()));
+                let thread = std::thread::Builder::new().name("uxfs-part".into());
+                under_way.push_back(thread.spawn_scoped(scope, put)?);
+                number += 1;
+            }
+            under_way.into_iter().try_for_each(joined)
+        })
     }
 
     /// Reads a part of a delta.

@@ -432,7 +432,8 @@ impl Inner {
         let published = self.note(published)?;
         if let Some(cache) = &self.cache {
             // What was shipped stays in the cache until the next checkpoint if this fails.
-            let _ = cache.shrink(|block| self.tracker.is_pending(block));
+            let last = lead.publisher.last_number();
+            let _ = cache.shrink(last, |block| self.tracker.is_pending(block));
         }
         Ok(Some(published))
     }

@@ -34,16 +34,11 @@ pub trait Store: Send + Sync {
     /// Those of the store. The object may be there all the same.
     fn replace(&self, name: &str, bytes: Bytes) -> io::Result<()>;
 
-    /// Puts an object in parts, as `next` makes them until it returns `None`. Replaces an object of this
-    /// name. On an error no object is there.
+    /// Begins an object that is put in parts, in place of one of this name.
     ///
     /// # Errors
-    /// Those of the store and of `next`.
-    fn put_parts(
-        &self,
-        name: &str,
-        next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
-    ) -> io::Result<()>;
+    /// Those of the store.
+    fn begin_parts<'s>(&'s self, name: &str) -> io::Result<Box<dyn Parts + 's>>;
 
     /// Reads an object of at most `most` bytes.
     ///
@@ -68,4 +63,23 @@ pub trait Store: Send + Sync {
     /// # Errors
     /// Those of the store.
     fn delete(&self, name: &str) -> io::Result<()>;
+}
+
+/// An object that is being put in parts. It is there when it is finished.
+pub trait Parts: Send + Sync {
+    /// Puts a part. They are numbered from 0 on, and several are put at once, in any order. After an error the same
+    /// part can be put again.
+    ///
+    /// # Errors
+    /// Those of the store.
+    fn put(&self, number: usize, bytes: Bytes) -> io::Result<()>;
+
+    /// Makes the object of its parts, all of which were put. After an error it can be tried again.
+    ///
+    /// # Errors
+    /// Those of the store. The object may be there all the same.
+    fn finish(&self) -> io::Result<()>;
+
+    /// Gives the object up.
+    fn abandon(&self);
 }

@@ -9,7 +9,7 @@
 //! 2. A bit is on stable storage only after its block is. So after a power cut a block is as it was written
 //!    at some moment since the last flush, or at it; never something else.
 //! 3. A bit is taken away only when the store has the block as it is, and a checkpoint that has it is being read.
-//!    Its room is given back only after that is on stable storage.
+//!    Its room is given back only after that is on stable storage. Never is an earlier checkpoint read afterwards.
 //!
 //! Used by [`crate::hold`] and by the shipper of a held volume.
 
@@ -20,6 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::{Mutex, RwLock};
+use uxfs_delta::Manifest;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 
 use crate::bits::Bits;
@@ -51,25 +52,31 @@ impl CacheFiles {
     /// The cache in a directory, for an image of so many bytes; it is made if it is missing.
     ///
     /// # Errors
-    /// [`io::ErrorKind::ResourceBusy`] if another process uses it; those of the host.
+    /// [`io::ErrorKind::ResourceBusy`] if another process uses it; [`io::ErrorKind::InvalidData`] if it is another
+    /// volume's, or only its map is left; those of the host.
     pub fn in_dir(dir: &Path, image_len: u64) -> io::Result<Self> {
         std::fs::create_dir_all(dir)?;
+        let wrong = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        let is_there =
+            |name: &str| std::fs::metadata(dir.join(name)).is_ok_and(|meta| meta.len() > 0);
         let open = |name: &str, len: u64| -> io::Result<Arc<dyn BlockDev>> {
             let path = dir.join(name);
-            let is_there = std::fs::metadata(&path).is_ok_and(|meta| meta.len() > 0);
-            let mode = if is_there { OpenMode::Write } else { OpenMode::Create(len) };
+            let mode = if is_there(name) { OpenMode::Write } else { OpenMode::Create(len) };
             let file = FileDev::open(&path, mode)?;
             if file.len() != len {
-                let text = format!(
-                    "{} has another length than the volume: it belongs to another one",
-                    path.display()
-                );
-                return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+                let text = "has another length than the volume: it belongs to another one";
+                return Err(wrong(format!("{} {text}", path.display())));
             }
             Ok(Arc::new(file))
         };
-        let blocks = open("blocks", image_len)?;
         let map = open("map", Self::map_len(image_len))?;
+        if !is_there("blocks") && bits_in(&*map, image_len)?.count() > 0 {
+            // New blocks are zeroes, which the map would take for what was written.
+            let text = "is missing, and the map beside it says that it held changes: put it back, or remove the \
+                        directory to go on without them";
+            return Err(wrong(format!("{} {text}", dir.join("blocks").display())));
+        }
+        let blocks = open("blocks", image_len)?;
         uxfs_host::sync_dir(dir)?;
         Ok(Self { blocks, map })
     }
@@ -99,9 +106,13 @@ pub(crate) struct WriteCache {
 
 /// The bits of a map.
 pub(crate) fn bits_of(files: &CacheFiles) -> io::Result<Bits> {
-    let blocks = files.blocks.len().div_ceil(BLOCK);
+    bits_in(&*files.map, files.blocks.len())
+}
+
+fn bits_in(map: &dyn BlockDev, image_len: u64) -> io::Result<Bits> {
+    let blocks = image_len.div_ceil(BLOCK);
     let mut bytes = vec![0; blocks.div_ceil(64) as usize * 8];
-    files.map.read_at(HEADS_LEN, &mut bytes)?;
+    map.read_at(HEADS_LEN, &mut bytes)?;
     let bits = Bits::new(blocks);
     bits.put(&words_of(&bytes));
     Ok(bits)
@@ -163,27 +174,43 @@ impl WriteCache {
         }
     }
 
+    fn base(&self) -> Arc<RemoteDev> {
+        Arc::clone(&self.base.read())
+    }
+
     fn read_base(&self, at: u64, part: &mut [u8]) -> io::Result<()> {
-        let base = Arc::clone(&self.base.read());
-        match base.read_at(at, part) {
-            // The checkpoint was removed, as old ones are. A later one has the same blocks.
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.move_base()? => {
-                self.base.read().read_at(at, part)
+        let mut base = self.base();
+        loop {
+            match base.read_at(at, part) {
+                // The checkpoint was removed, as old ones are. A later one has the same blocks.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    let tried = number_of(&base);
+                    // Perhaps another reader has moved on meanwhile.
+                    if self.move_base()? <= tried {
+                        return Err(error);
+                    }
+                    base = self.base();
+                }
+                other => return other,
             }
-            other => other,
         }
     }
 
-    /// Reads from the last checkpoint from now on. Returns false if it is read already, or is another writer's.
-    fn move_base(&self) -> Result<bool> {
-        let Some((newest, _)) = self.remote.newest()? else { return Ok(false) };
-        let present = self.base.read().checkpoint().manifest().number;
-        if newest.writer != self.writer || newest.number <= present {
-            return Ok(false);
-        }
+    /// Reads from the last checkpoint from now on, unless it is another writer's. Returns the number of the one
+    /// that is read.
+    fn move_base(&self) -> Result<u64> {
+        let read = number_of(&self.base());
+        let newest = self.remote.newest()?.map(|(newest, _)| newest);
+        let later = |newest: &Manifest| newest.writer == self.writer && newest.number > read;
+        let Some(newest) = newest.filter(later) else { return Ok(number_of(&self.base())) };
         let checkpoint = Checkpoint::open(Arc::clone(&self.remote), newest)?;
-        *self.base.write() = Arc::new(RemoteDev::new(checkpoint, self.reading.clone()));
-        Ok(true)
+        let later = Arc::new(RemoteDev::new(checkpoint, self.reading.clone()));
+        let mut base = self.base.write();
+        // Another thread may have found a later one, in which blocks are that were given back since.
+        if number_of(&base) < number_of(&later) {
+            *base = later;
+        }
+        Ok(number_of(&base))
     }
 
     /// Is a block written only in part by a write to `offset..end`?
@@ -280,16 +307,20 @@ impl WriteCache {
         self.files.map.flush()
     }
 
-    /// Gives the room of blocks back that the store has as they are, if there are too many.
+    /// Gives the room of blocks back that the store has as they are, if there are too many. `last` is the
+    /// writer's last checkpoint.
     ///
     /// # Errors
     /// Those of the store and of the disk. Every block is then still there, or read from the store.
-    pub(crate) fn shrink(&self, is_pending: impl Fn(u64) -> bool) -> Result<()> {
+    pub(crate) fn shrink(&self, last: u64, is_pending: impl Fn(u64) -> bool) -> Result<()> {
         if self.present.count() * BLOCK <= self.most {
             return Ok(());
         }
-        // The last checkpoint has all that was shipped, and may be the one that is read.
-        self.move_base()?;
+        // Only the last checkpoint has all that was shipped. If another writer has put one since, an earlier
+        // one is read.
+        if self.move_base()? < last {
+            return Ok(());
+        }
         let mut hand = self.saving.lock();
         let given = self.take_away(&mut hand, is_pending);
         self.save(&hand).map_err(crate::Error::Image)?;
@@ -319,6 +350,10 @@ impl WriteCache {
         self.unsaved.lock().extend(given.iter().map(|block| page_of(*block)));
         given
     }
+}
+
+fn number_of(base: &RemoteDev) -> u64 {
+    base.checkpoint().manifest().number
 }
 
 /// The page of the map that holds the bit of a block.

@@ -255,6 +255,47 @@ fn a_file_that_is_mostly_outdated_is_rewritten() {
     assert!(whole(&open(&path, OpenMode::Write).unwrap()) == model);
 }
 
+/// What a flush appended is durable, whether the rewrite that follows can be done or not. Here it cannot, because a
+/// block that counts is damaged.
+#[test]
+fn a_rewrite_that_fails_fails_no_flush() {
+    let family = Family::new();
+    let path = family.child("child");
+    let dev = open(&path, OpenMode::Write).unwrap();
+    let mut rng = Rng::new(8);
+    let mut data = vec![0; 2 << 20];
+    let mut fill = |data: &mut [u8]| {
+        for chunk in data.chunks_mut(8) {
+            chunk.copy_from_slice(&rng.bits().to_le_bytes()[..chunk.len()]);
+        }
+    };
+    let at = 2 << 20;
+    fill(&mut data[..BLOCK]);
+    dev.write_at(at, &data[..BLOCK]).unwrap();
+    dev.flush().unwrap();
+    let mut file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    let stored = std::fs::read(&path).unwrap();
+    let block = stored.windows(16).position(|bytes| bytes == &data[..16]).unwrap();
+    io::Seek::seek(&mut file, io::SeekFrom::Start(block as u64)).unwrap();
+    io::Write::write_all(&mut file, &[!data[0]]).unwrap();
+
+    for round in 0..75 {
+        fill(&mut data);
+        dev.write_at(0, &data).unwrap();
+        dev.flush().unwrap_or_else(|error| panic!("round {round}: {error}"));
+    }
+    let stored = std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(&path).unwrap()) * 512;
+    assert!(stored >= 150 << 20, "it was rewritten: {stored} bytes");
+    let mut read = vec![0; data.len()];
+    drop(dev);
+    for mode in [OpenMode::Write, OpenMode::Read] {
+        let dev = open(&path, mode).unwrap();
+        dev.read_at(0, &mut read).unwrap();
+        assert!(read == data);
+        assert!(dev.read_at(at, &mut [0; BLOCK]).is_err(), "the damaged block");
+    }
+}
+
 fn mark(block: &mut [u8], unfinished: bool) {
     block[7] = if unfinished { 0xee } else { 0 };
 }
@@ -305,6 +346,50 @@ fn a_commit_that_is_cut_is_run_again() {
         change(&mut rng, &dev, &mut model);
         drop(dev);
         assert!(whole(&open(&path, OpenMode::Read).unwrap()) == model);
+    }
+}
+
+/// A commit that was cut when the base had everything and bore no mark any more: the base can be used, and what is
+/// written into it then is never written over.
+#[test]
+fn a_commit_that_was_cut_at_its_end_writes_nothing_over() {
+    for changed in [None, Some(0), Some(2_000_000), Some(LEN as u64 - 1)] {
+        let family = Family::new();
+        let path = family.child("child");
+        let mut model = family.base.clone();
+        let dev = open(&path, OpenMode::Write).unwrap();
+        for at in [0, 2_000_000, LEN - 5000] {
+            dev.write_at(at as u64, &[9; 5000]).unwrap();
+            model[at..at + 5000].fill(9);
+        }
+        drop(dev);
+        let file = || FileDev::open(&path, OpenMode::Write).unwrap();
+        // Its head says that it is being committed, and all its deltas are there.
+        let cut = |path: &Path| -> io::Result<Arc<dyn BlockDev>> {
+            Ok(Arc::new(Cut { dev: open_write(path)?, left: 2.into() }))
+        };
+        assert!(commit(&file(), &path, &cut, &mark).is_err());
+        let of_before = std::fs::read(&path).unwrap();
+        commit(&file(), &path, &open_write, &mark).unwrap();
+        std::fs::write(&path, of_before).unwrap();
+        assert!(std::fs::read(family.path("base")).unwrap() == model);
+
+        if let Some(at) = changed {
+            open_write(&family.path("base")).unwrap().write_at(at, &[7]).unwrap();
+            model[at as usize] = 7;
+        }
+        let done = commit(&file(), &path, &open_write, &mark);
+        assert!(std::fs::read(family.path("base")).unwrap() == model, "{changed:?}");
+        match changed {
+            None => {
+                done.unwrap();
+                assert!(whole(&open(&path, OpenMode::Read).unwrap()) == model);
+            }
+            Some(_) => {
+                let error = done.unwrap_err().to_string();
+                assert!(error.contains("was changed since the commit"), "{error}");
+            }
+        }
     }
 }
 

@@ -5,10 +5,14 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod caches;
 mod cuts;
 mod devices;
+mod hooked;
 mod hostile;
 mod machines;
+mod parts;
+mod races;
 mod runs;
 mod sim_store;
 mod world;

@@ -6,7 +6,7 @@ use std::io;
 use std::ops::Range;
 
 use parking_lot::Mutex;
-use uxfs_remote::{Bytes, Entry, Store};
+use uxfs_remote::{Bytes, Entry, Parts, Store};
 use uxfs_testkit::Rng;
 
 /// One request in so many fails before it is done, and one in so many after it.
@@ -81,6 +81,11 @@ impl SimStore {
         done
     }
 
+    /// Answers all requests from now on.
+    pub(crate) fn set_calm(&self) {
+        self.0.lock().calm = true;
+    }
+
     pub(crate) fn lie(&self) {
         self.0.lock().lies = true;
     }
@@ -120,6 +125,33 @@ impl SimStore {
     }
 }
 
+struct SimParts<'s> {
+    store: &'s SimStore,
+    name: String,
+    parts: Mutex<BTreeMap<usize, Bytes>>,
+}
+
+impl Parts for SimParts<'_> {
+    fn put(&self, number: usize, bytes: Bytes) -> io::Result<()> {
+        self.store.request(|_| {
+            self.parts.lock().insert(number, bytes);
+            Ok(())
+        })
+    }
+
+    fn finish(&self) -> io::Result<()> {
+        let parts = self.parts.lock();
+        assert!(parts.keys().copied().eq(0..parts.len()), "a part is missing");
+        let whole: Vec<u8> = parts.values().flatten().copied().collect();
+        self.store.request(|state| {
+            state.objects.insert(self.name.clone(), whole.into());
+            Ok(())
+        })
+    }
+
+    fn abandon(&self) {}
+}
+
 impl Store for SimStore {
     fn put_new(&self, name: &str, bytes: Bytes) -> io::Result<bool> {
         // Reads are made under locks that a writer in the same thread would wait for.
@@ -147,20 +179,9 @@ impl Store for SimStore {
         })
     }
 
-    fn put_parts(
-        &self,
-        name: &str,
-        next: &mut dyn FnMut() -> io::Result<Option<Bytes>>,
-    ) -> io::Result<()> {
-        let mut whole = Vec::new();
-        while let Some(part) = next()? {
-            whole.extend_from_slice(&part);
-            self.request(|_| Ok(()))?;
-        }
-        self.request(|state| {
-            state.objects.insert(name.to_owned(), whole.into());
-            Ok(())
-        })
+    fn begin_parts<'s>(&'s self, name: &str) -> io::Result<Box<dyn Parts + 's>> {
+        let parts = SimParts { store: self, name: name.to_owned(), parts: Mutex::default() };
+        self.request(|_| Ok(Box::new(parts) as Box<dyn Parts + 's>))
     }
 
     fn get(&self, name: &str, most: u64) -> io::Result<Bytes> {
