@@ -768,7 +768,8 @@ impl Filesystem for Server {
 
     fn ioctl(&self, req: &Request, node: Node, ioctl: &Ioctl<'_>, reply: ReplyIoctl) {
         let Ioctl { cmd, data, out_size } = *ioctl;
-        let call = ioctl::Call { cmd, data, out_size: out_size as usize, uid: req.uid() };
+        let who = Credentials::of(req);
+        let call = ioctl::Call { cmd, data, out_size: out_size as usize, who };
         match cmd {
             ioctl::FITRIM => return self.trim(&call, reply),
             ioctl::ORDER | ioctl::DURABLE => {
