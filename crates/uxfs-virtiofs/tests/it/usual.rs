@@ -70,7 +70,7 @@ fn a_guest_that_never_pauses_is_stopped_too() {
     rig.describe_request(0, (GETATTR, 5), 4096);
     let (memory, count) = (rig.memory.clone(), AtomicU16::new(2));
     let next = move || {
-        let count = count.fetch_add(1, Ordering::SeqCst) + 1;
+        let count = count.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         memory.write_obj(count, GuestAddress(AVAILABLE + 2)).unwrap();
     };
     assert!(rig.asked.on_getattr.set(Box::new(next)).is_ok());
