@@ -1,7 +1,7 @@
 //! The device as its monitor sees it: features, configuration, and one queue that a thread serves.
 //!
-//! 1. When the monitor stops the queue, the request that is being done is answered first. Nothing writes to the
-//!    guest's memory after that.
+//! 1. When the monitor stops the queue, the request that is being done is answered first. Nothing
+//!    writes to the guest's memory after that.
 //! 2. A guest that does not know flushes gets a disk whose writes are durable when they are answered.
 
 use std::io;

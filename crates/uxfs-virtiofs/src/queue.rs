@@ -2,8 +2,9 @@
 //!
 //! 1. A request that was taken from the queue is returned to it once: with its reply, or without one when
 //!    its [`Place`] is dropped.
-//! 2. When the queue is not ready, [`Queue::drain`] returns when every request is returned, and no further one
-//!    is taken. So a request is taken and counted, and returned and no longer counted, under the ring's lock.
+//! 2. When the queue is not ready, [`Queue::drain`] returns when every request is returned, and no
+//!    further one is taken. So a request is taken and counted, and returned and no longer counted,
+//!    under the ring's lock.
 //! 3. A queue whose ring makes no sense is broken, and ends the connection.
 //! 4. Nothing is taken any more when the connection is to end, however much the guest has put there.
 

@@ -290,8 +290,7 @@ fn a_guest_may_send_any_offset() {
     image.judge();
 }
 
-/// Flags and free space are for owners and for the guest's root, also if a user of the guest has the number of
-/// the server's user.
+/// Flags are for owners, and those that protect a file for the guest's root.
 #[test]
 fn a_guests_users_do_only_what_they_may() {
     const LOOKUP: u32 = 1;
