@@ -200,7 +200,7 @@ fn call(
         }
         op::GETATTR => server.getattr(req, node, reply(pending, 0)?),
         op::STATX => server.statx(req, node, reply(pending, 0)?),
-        op::SETATTR => server.setattr(req, node, &change(&args.get()?), reply(pending, 0)?),
+        op::SETATTR => server.setattr(req, node, &change(&args.get()?)?, reply(pending, 0)?),
         op::READLINK => server.readlink(req, node, reply(pending, 4096)?),
         op::SYMLINK => {
             let (name, target) = (args.name()?, args.string()?);
@@ -388,24 +388,27 @@ fn read(args: &Args<'_>) -> Result<(Read, u32), Errno> {
     Ok((read, size.min(CONTENT_MAX)))
 }
 
-fn change(raw: &SetattrIn) -> SetAttr {
+fn change(raw: &SetattrIn) -> Result<SetAttr, Errno> {
     use SetattrValid as Valid;
+    const SECOND: u32 = 1_000_000_000;
     let valid = SetattrValid::from_bits_truncate(raw.valid);
     let time = |set, now, sec: u64, nsec| match () {
-        () if valid.contains(now) => Some(SetTime::Now),
-        () if valid.contains(set) => Some(SetTime::To(Time { sec: sec.cast_signed(), nsec })),
-        () => None,
+        () if valid.contains(now) => Ok(Some(SetTime::Now)),
+        // A guest's kernel may send any number.
+        () if valid.contains(set) && nsec >= SECOND => Err(Errno::INVAL),
+        () if valid.contains(set) => Ok(Some(SetTime::To(Time { sec: sec.cast_signed(), nsec }))),
+        () => Ok(None),
     };
-    SetAttr {
+    Ok(SetAttr {
         mode: valid.contains(Valid::MODE).then_some(raw.mode),
         uid: valid.contains(Valid::UID).then_some(raw.uid),
         gid: valid.contains(Valid::GID).then_some(raw.gid),
         size: valid.contains(Valid::SIZE).then_some(raw.size),
-        atime: time(Valid::ATIME, Valid::ATIME_NOW, raw.atime, raw.atime_nsec),
-        mtime: time(Valid::MTIME, Valid::MTIME_NOW, raw.mtime, raw.mtime_nsec),
+        atime: time(Valid::ATIME, Valid::ATIME_NOW, raw.atime, raw.atime_nsec)?,
+        mtime: time(Valid::MTIME, Valid::MTIME_NOW, raw.mtime, raw.mtime_nsec)?,
         handle: valid.contains(Valid::HANDLE).then_some(Handle(raw.handle)),
         kill_privileges: valid.contains(Valid::KILL_PRIVILEGES),
-    }
+    })
 }
 
 #[cfg(test)]

@@ -1,10 +1,15 @@
 //! The device as its monitor sees it: features, configuration, and one queue that a thread serves.
+//!
+//! 1. When the monitor stops the queue, the request that is being done is answered first. Nothing
+//!    writes to the guest's memory after that.
+//! 2. A guest that does not know flushes gets a disk whose writes are durable when they are answered.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use uxfs_vhost::{Chain, Memory, Stop, Vring};
 use vhost::vhost_user::message::{VhostUserProtocolFeatures, VhostUserVirtioFeatures};
 use vhost_user_backend::{VhostUserBackend, VringT};
@@ -15,7 +20,7 @@ use vmm_sys_util::event::{
     EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier,
 };
 
-use crate::request::{Disk, LONGEST, RANGE_SECTORS_MAX, RANGES_MAX, SECTOR};
+use crate::request::{Cache, Disk, LONGEST, RANGE_SECTORS_MAX, RANGES_MAX, SECTOR};
 
 /// Features of a virtio device: the version of its standard, chains in tables of their own, and
 /// notifications only where they are needed.
@@ -49,11 +54,22 @@ pub(crate) struct Device {
     memory: Memory,
     stop: Arc<Stop>,
     was_used: AtomicBool,
+    /// Held from taking a request until it is returned.
+    answering: Mutex<()>,
+    /// The guest sends flushes.
+    flushes: AtomicBool,
 }
 
 impl Device {
     pub(crate) fn new(disk: Arc<Disk>, memory: Memory, stop: Arc<Stop>) -> Self {
-        Self { disk, memory, stop, was_used: AtomicBool::new(false) }
+        Self {
+            disk,
+            memory,
+            stop,
+            was_used: AtomicBool::new(false),
+            answering: Mutex::default(),
+            flushes: AtomicBool::new(false),
+        }
     }
 
     fn config(&self) -> [u8; CONFIG_LEN] {
@@ -81,6 +97,7 @@ impl Device {
         let broken = |error: virtio_queue::Error| io::Error::other(error.to_string());
         let mut bytes = Vec::new();
         while !self.stop.is_set() {
+            let _answering = self.answering.lock();
             let memory = self.memory.memory();
             let mut guard = vring.get_mut();
             if !guard.get_queue().ready() {
@@ -105,6 +122,13 @@ impl Device {
         Ok(())
     }
 
+    fn cache(&self) -> Cache {
+        match self.flushes.load(Ordering::Acquire) {
+            true => Cache::Volatile,
+            false => Cache::WriteThrough,
+        }
+    }
+
     /// Does a request, and writes the reply into the guest's memory. Returns the reply's length.
     fn answer<M>(&self, chain: &Chain<M>, bytes: &mut Vec<u8>) -> u32
     where
@@ -116,7 +140,7 @@ impl Device {
             return 0;
         };
         let Ok(request) = chain.read(bytes) else { return 0 };
-        let mut reply = self.disk.answer(request, room);
+        let mut reply = self.disk.answer(request, room, self.cache());
         reply.data.resize(room, 0);
         // A reply that cannot be written is none.
         chain.write(&[&reply.data, &[reply.status as u8]]).unwrap_or(0)
@@ -158,8 +182,18 @@ impl VhostUserBackend for Device {
         Features::MQ | Features::REPLY_ACK | Features::CONFIGURE_MEM_SLOTS | Features::CONFIG
     }
 
+    fn acked_features(&self, features: u64) {
+        self.flushes.store(features & FLUSH != 0, Ordering::Release);
+    }
+
     fn set_event_idx(&self, _: bool) {
         // The queue knows.
+    }
+
+    fn stop_vring(&self, _: u32) -> io::Result<()> {
+        // The queue is not ready any more, so no further request is taken.
+        drop(self.answering.lock());
+        Ok(())
     }
 
     fn get_config(&self, offset: u32, size: u32) -> Vec<u8> {

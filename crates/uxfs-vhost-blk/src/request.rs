@@ -37,6 +37,15 @@ pub(crate) enum Status {
     Unsupported = 2,
 }
 
+/// When a write is durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cache {
+    /// After a flush.
+    Volatile,
+    /// When it is answered.
+    WriteThrough,
+}
+
 /// A disk, and its name.
 pub(crate) struct Disk {
     dev: Arc<dyn BlockDev>,
@@ -77,16 +86,19 @@ impl Disk {
     }
 
     /// Does a request. `room` is what the guest has for data of the reply.
-    pub(crate) fn answer(&self, request: &[u8], room: usize) -> Reply {
+    pub(crate) fn answer(&self, request: &[u8], room: usize, cache: Cache) -> Reply {
         let Some((header, data)) = request.split_at_checked(HEADER_LEN) else {
             return Reply::refusal(Status::Error);
         };
         let sector = number(&header[8..]);
         match u32::try_from(number(&header[..4])).unwrap_or(u32::MAX) {
             IN => self.read(sector, room),
-            OUT => match self.range(sector, data.len() as u64) {
-                Some(offset) => Reply::of(self.dev.write_at(offset, data)),
-                None => Reply::refusal(Status::Error),
+            OUT => match (self.range(sector, data.len() as u64), cache) {
+                (Some(offset), Cache::Volatile) => Reply::of(self.dev.write_at(offset, data)),
+                (Some(offset), Cache::WriteThrough) => {
+                    Reply::of(self.dev.write_fua_at(offset, data))
+                }
+                (None, _) => Reply::refusal(Status::Error),
             },
             FLUSH => Reply::of(self.dev.flush()),
             GET_ID => {
@@ -97,7 +109,10 @@ impl Disk {
                 self.dev.discard(offset, len);
                 Ok(())
             }),
-            WRITE_ZEROES => self.each_range(data, &|offset, len| self.dev.zero(offset, len)),
+            WRITE_ZEROES => self.each_range(data, &|offset, len| {
+                self.dev.zero(offset, len)?;
+                if cache == Cache::WriteThrough { self.dev.flush() } else { Ok(()) }
+            }),
             _ => Reply::refusal(Status::Unsupported),
         }
     }
@@ -153,6 +168,8 @@ mod tests {
 
     use super::*;
 
+    const CACHE: Cache = Cache::Volatile;
+
     fn request(kind: u32, sector: u64, data: &[u8]) -> Vec<u8> {
         let header = [&kind.to_le_bytes()[..], &[0; 4], &sector.to_le_bytes()].concat();
         [&header, data].concat()
@@ -172,13 +189,13 @@ mod tests {
     fn each_kind_of_request_reaches_the_disk() {
         let (disk, dev) = disk();
         let done = |reply: Reply| assert_eq!(reply, Reply { data: Vec::new(), status: Status::Ok });
-        done(disk.answer(&request(OUT, 2, &[7; 1024]), 0));
-        done(disk.answer(&request(FLUSH, 0, &[]), 0));
-        done(disk.answer(&request(WRITE_ZEROES, 0, &range(3, 1)), 0));
-        done(disk.answer(&request(DISCARD, 0, &[range(0, 1), range(7, 1)].concat()), 0));
-        let read = disk.answer(&request(IN, 2, &[]), 1024);
+        done(disk.answer(&request(OUT, 2, &[7; 1024]), 0, CACHE));
+        done(disk.answer(&request(FLUSH, 0, &[]), 0, CACHE));
+        done(disk.answer(&request(WRITE_ZEROES, 0, &range(3, 1)), 0, CACHE));
+        done(disk.answer(&request(DISCARD, 0, &[range(0, 1), range(7, 1)].concat()), 0, CACHE));
+        let read = disk.answer(&request(IN, 2, &[]), 1024, CACHE);
         assert_eq!(read.data, [[7; 512], [0; 512]].concat());
-        let id = disk.answer(&request(GET_ID, 0, &[]), SERIAL_LEN);
+        let id = disk.answer(&request(GET_ID, 0, &[]), SERIAL_LEN, CACHE);
         assert_eq!(id.data, b"a serial number that");
         let events = dev.take();
         assert!(matches!(&events[0], Event::Write { offset: 1024, .. }), "{events:?}");
@@ -206,9 +223,9 @@ mod tests {
             (zeroes(&[range(0, 1), range(8, 1)].concat()), 0),
             (zeroes(&range(0, 1).repeat(17)), 0),
         ] {
-            assert_eq!(disk.answer(&bytes, room).status, Status::Error, "{bytes:?}");
+            assert_eq!(disk.answer(&bytes, room, CACHE).status, Status::Error, "{bytes:?}");
         }
-        assert_eq!(disk.answer(&request(99, 0, &[]), 0).status, Status::Unsupported);
+        assert_eq!(disk.answer(&request(99, 0, &[]), 0, CACHE).status, Status::Unsupported);
         assert!(dev.take().is_empty());
     }
 }

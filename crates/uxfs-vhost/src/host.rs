@@ -39,7 +39,9 @@ pub struct Stop {
 }
 
 impl Stop {
-    fn new() -> Arc<Self> {
+    /// A connection that goes on.
+    #[must_use]
+    pub fn new() -> Arc<Self> {
         let (why, connection) = (Mutex::default(), Mutex::default());
         Arc::new(Self { is_set: AtomicBool::new(false), why, connection })
     }
@@ -190,6 +192,8 @@ where
         }
         let ended = daemon.wait();
         stop.set_connection(None);
+        // The threads of the queues end with the daemon, also those of a guest whose queue is never empty.
+        stop.end();
         match ended {
             Ok(())
             | Err(DaemonError::HandleRequest(

@@ -15,6 +15,7 @@ use uxfs_transport::Request;
 const CAP_DAC_OVERRIDE: u32 = 1;
 const CAP_FOWNER: u32 = 3;
 const CAP_FSETID: u32 = 4;
+const CAP_LINUX_IMMUTABLE: u32 = 9;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Credentials {
@@ -40,7 +41,28 @@ impl Credentials {
 
     /// May the caller pass the limits of a new owner's quota? Root may.
     pub(super) fn is_privileged(self) -> bool {
+        self.is_root()
+    }
+
+    pub(super) fn is_root(self) -> bool {
         self.uid == 0
+    }
+
+    /// Is it the user who mounted the volume? No user of a guest is.
+    pub(super) fn owns_mount(self) -> bool {
+        !self.is_of_guest && self.uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// May the caller change the flags of a file? `protection` says that it changes those that protect the
+    /// file.
+    pub(super) fn may_set_flags(self, stat: &Stat, protection: bool) -> bool {
+        let owns = self.uid == stat.uid;
+        // The capabilities of a thread that is not visible here are unknown; root has them.
+        if owns && !protection || self.is_root() && self.pid == 0 {
+            return true;
+        }
+        let status = self.status();
+        (owns || status.has(CAP_FOWNER)) && (!protection || status.has(CAP_LINUX_IMMUTABLE))
     }
 
     /// A caller for which the kernel decided about set-ID bits.

@@ -1,8 +1,8 @@
 //! File data: writing, space, holes, copying.
 
 use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFMT, S_IFREG};
-use uxfs::{Error, Fallocate, Fs, SetAttr};
+use uxfs::format::inode::{Flags, S_IFMT, S_IFREG};
+use uxfs::{Error, Fallocate, Fs, SetAttr, Stat};
 use uxfs_transport::Errno;
 
 use super::credentials::Credentials;
@@ -16,6 +16,21 @@ const COPY_MAX: u64 = 8 << 20;
 const SHARE_MAX: u64 = 1 << 30;
 const CAPABILITY: &[u8] = b"security.capability";
 
+/// A change of a file's content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Changed {
+    pub(super) bytes: u32,
+    /// The file has the flag that each change is to be durable (`chattr +S`).
+    pub(super) is_sync: bool,
+}
+
+impl Changed {
+    /// A change of a file that was in this state before.
+    fn of(stat: &Stat, bytes: u32) -> Self {
+        Self { bytes, is_sync: stat.flags.contains(Flags::SYNC) }
+    }
+}
+
 /// Writes, and removes set-ID bits and capabilities.
 pub(super) fn write(
     fs: &Fs,
@@ -23,25 +38,26 @@ pub(super) fn write(
     offset: u64,
     data: &[u8],
     who: Credentials,
-) -> uxfs::Result<u32> {
-    drop_privileges(fs, ino, who)?;
+) -> uxfs::Result<Changed> {
+    let before = drop_privileges(fs, ino, who)?;
     fs.write_at(ino, offset, data)?;
-    Ok(u32::try_from(data.len()).unwrap_or(u32::MAX))
+    Ok(Changed::of(&before, u32::try_from(data.len()).unwrap_or(u32::MAX)))
 }
 
 /// Removes capabilities because the content changes, and set-ID bits unless the caller is
-/// privileged.
-pub(super) fn drop_privileges(fs: &Fs, ino: Ino, who: Credentials) -> uxfs::Result<()> {
+/// privileged. Returns the file's state before.
+pub(super) fn drop_privileges(fs: &Fs, ino: Ino, who: Credentials) -> uxfs::Result<Stat> {
     let stat = fs.stat(ino)?;
     if stat.mode & S_IFMT != S_IFREG {
-        return Ok(());
+        return Ok(stat);
     }
     let lost = who.set_id_bits_lost_by_write(&stat);
     if lost != 0 {
         let permissions = Some(stat.mode & 0o7777 & !lost);
         fs.set_attr(ino, &SetAttr { permissions, ..SetAttr::default() })?;
     }
-    drop_capability(fs, ino)
+    drop_capability(fs, ino)?;
+    Ok(stat)
 }
 
 /// Removes file capabilities.
@@ -82,9 +98,10 @@ pub(super) fn fallocate(
     mode: Fallocate,
     (offset, len): (u64, u64),
     who: Credentials,
-) -> uxfs::Result<()> {
-    drop_privileges(fs, ino, who)?;
-    fs.fallocate(ino, mode, offset, len)
+) -> uxfs::Result<Changed> {
+    let before = drop_privileges(fs, ino, who)?;
+    fs.fallocate(ino, mode, offset, len)?;
+    Ok(Changed::of(&before, 0))
 }
 
 /// The next data or hole from `offset` on.

@@ -1,4 +1,7 @@
 //! The ioctls that FUSE lets through: flags, project, label.
+//!
+//! 1. Each one that changes something checks its caller. The kernel checks some of them since Linux 5.13, and
+//!    forwards [`SETFLAGS32`] of a 64-bit program unchecked.
 
 #![expect(clippy::host_endian_bytes, reason = "the kernel hands over the caller's memory")]
 
@@ -8,6 +11,7 @@ use uxfs::format::Ino;
 use uxfs::{Fs, Fsx, Xflags};
 use uxfs_transport::Errno;
 
+use super::credentials::Credentials;
 use super::outcome::Result;
 use crate::volume::errno;
 
@@ -40,7 +44,7 @@ pub(super) struct Trim {
 impl Trim {
     /// Decodes the caller's memory. Root may do this, and the owner of the mount.
     pub(super) fn of(fs: &Fs, call: &Call<'_>) -> Result<Self> {
-        if call.uid != 0 && call.uid != rustix::process::geteuid().as_raw() {
+        if !call.who.is_root() && !call.who.owns_mount() {
             return Err(Errno::PERM);
         }
         let mut words = [0_u64; 3];
@@ -84,7 +88,7 @@ pub(super) struct Call<'a> {
     pub(super) cmd: u32,
     pub(super) data: &'a [u8],
     pub(super) out_size: usize,
-    pub(super) uid: u32,
+    pub(super) who: Credentials,
 }
 
 /// Does the ioctl change attributes of the inode, at least ctime?
@@ -102,7 +106,7 @@ pub(super) fn run(fs: &Fs, ino: Ino, call: &Call<'_>) -> Result<Vec<u8>> {
         }
         SETFLAGS | SETFLAGS32 => {
             let flags = u32::from_ne_bytes(*call.data.first_chunk().ok_or(Errno::INVAL)?);
-            set_flags(fs, ino, flags)?;
+            set_flags(fs, ino, flags, call.who)?;
             Ok(Vec::new())
         }
         GETVERSION => {
@@ -112,12 +116,12 @@ pub(super) fn run(fs: &Fs, ino: Ino, call: &Call<'_>) -> Result<Vec<u8>> {
         FSGETXATTR => Ok(padded(&to_bytes(&fs.get_fsx(ino).map_err(fail)?), call.out_size)),
         FSSETXATTR => {
             let raw = call.data.first_chunk().ok_or(Errno::INVAL)?;
-            fs.set_fsx(ino, &from_bytes(raw)).map_err(fail)?;
+            set_fsx(fs, ino, &from_bytes(raw), call.who)?;
             Ok(Vec::new())
         }
         GETFSLABEL => Ok(padded(&fs.statfs().label, call.out_size)),
         SETFSLABEL => {
-            if call.uid != 0 {
+            if !call.who.is_root() {
                 return Err(Errno::PERM);
             }
             let label = call.data.split(|byte| *byte == 0).next().unwrap_or_default();
@@ -139,7 +143,7 @@ fn to_flags(xflags: Xflags) -> u32 {
     FLAGS.iter().filter(|(_, x)| xflags.contains(*x)).fold(0, |all, (flag, _)| all | flag)
 }
 
-fn set_flags(fs: &Fs, ino: Ino, flags: u32) -> Result<()> {
+fn set_flags(fs: &Fs, ino: Ino, flags: u32, who: Credentials) -> Result<()> {
     let known = FLAGS.iter().fold(0, |all, (flag, _)| all | flag);
     if flags & !known != 0 {
         return Err(Errno::OPNOTSUPP);
@@ -148,7 +152,19 @@ fn set_flags(fs: &Fs, ino: Ino, flags: u32) -> Result<()> {
     for (flag, xflag) in FLAGS {
         fsx.xflags.set(xflag, flags & flag != 0);
     }
-    fs.set_fsx(ino, &fsx).map_err(|error| errno(&error))
+    set_fsx(fs, ino, &fsx, who)
+}
+
+/// Changes flags, project and hints, if the caller may.
+fn set_fsx(fs: &Fs, ino: Ino, to: &Fsx, who: Credentials) -> Result<()> {
+    const PROTECTION: Xflags = Xflags::IMMUTABLE.union(Xflags::APPEND);
+    let fail = |error: uxfs::Error| errno(&error);
+    let changed = fs.get_fsx(ino).map_err(fail)?.xflags.symmetric_difference(to.xflags);
+    let stat = fs.stat(ino).map_err(fail)?;
+    if !who.may_set_flags(&stat, changed.intersects(PROTECTION)) {
+        return Err(Errno::PERM);
+    }
+    fs.set_fsx(ino, to).map_err(fail)
 }
 
 fn to_bytes(fsx: &Fsx) -> [u8; 28] {

@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use uxfs::format::Ino;
-use uxfs::format::inode::{S_IFDIR, S_IFREG};
+use uxfs::format::inode::{Flags, S_IFDIR, S_IFREG};
 use uxfs::posix::Creator;
 use uxfs::{Fs, SyncKind};
 use uxfs_transport::{
@@ -272,6 +272,26 @@ impl Server {
                 self.volume.make_durable(Scope::Changes, Waiter::new(Caller::of(req), reply));
             }
             other => reply.send(other),
+        }
+    }
+
+    /// Sends the reply to a change of a file's content: now, or when it is durable.
+    fn reply_to_content<T: Answer + Send + 'static>(
+        &self,
+        req: &Request,
+        (ino, is_sync): (Ino, bool),
+        result: Result<T>,
+        reply: Reply<T>,
+    ) {
+        let synced = is_sync || self.current_options.for_requests().sync;
+        match result {
+            Ok(value) if synced && !self.is_ordered() => {
+                self.saw(req, &Ok(()), |()| Change::Synced { ino, data_only: false });
+                let reply = move |done: Result<()>| reply.send(done.map(|()| value));
+                let scope = Scope::File { ino, kind: SyncKind::All, cursor: None };
+                self.volume.make_durable(scope, Waiter::new(Caller::of(req), reply));
+            }
+            other => self.reply_to_change(req, other, reply),
         }
     }
 
@@ -569,6 +589,9 @@ impl Filesystem for Server {
             mapped: write.cached,
         });
         self.volume.start_writeback_if_needed();
+        // As with the kernel's XFS, no program waits for a mapped page.
+        let of_file = written.is_ok_and(|changed| changed.is_sync) && !write.cached;
+        let written = written.map(|changed| changed.bytes);
         let sync = write.flags & (O_DSYNC | O_SYNC_ALONE);
         if self.is_ordered() {
             // O_SYNC means order here. With O_DIRECT it means the disk.
@@ -580,7 +603,7 @@ impl Filesystem for Server {
             return self.volume.make_durable(Scope::Durable, Waiter::new(Caller::of(req), reply));
         }
         let kind = match sync {
-            _ if self.current_options.for_requests().sync => SyncKind::All,
+            _ if of_file || self.current_options.for_requests().sync => SyncKind::All,
             0 => return reply.send(written),
             O_DSYNC => SyncKind::Data,
             _ => SyncKind::All,
@@ -768,7 +791,8 @@ impl Filesystem for Server {
 
     fn ioctl(&self, req: &Request, node: Node, ioctl: &Ioctl<'_>, reply: ReplyIoctl) {
         let Ioctl { cmd, data, out_size } = *ioctl;
-        let call = ioctl::Call { cmd, data, out_size: out_size as usize, uid: req.uid() };
+        let who = Credentials::of(req);
+        let call = ioctl::Call { cmd, data, out_size: out_size as usize, who };
         match cmd {
             ioctl::FITRIM => return self.trim(&call, reply),
             ioctl::ORDER | ioctl::DURABLE => {
@@ -780,10 +804,15 @@ impl Filesystem for Server {
         }
         match self.volume.with(|fs| Ok(ioctl::run(fs, ino_of(fs, node), &call))) {
             Ok(Ok(answer)) => {
-                if ioctl::changes_inode(cmd) {
-                    self.cached.invalidate_attributes(node);
+                if !ioctl::changes_inode(cmd) {
+                    return reply.send(Ok(&answer));
                 }
-                reply.send(Ok(&answer));
+                self.cached.invalidate_attributes(node);
+                if !self.current_options.for_requests().wsync {
+                    return reply.send(Ok(&answer));
+                }
+                let send = move |done: Result<()>| reply.send(done.map(|()| &*answer));
+                self.volume.make_durable(Scope::Changes, Waiter::new(Caller::of(req), send));
             }
             Ok(Err(error)) | Err(error) => reply.error(error),
         }
@@ -796,9 +825,10 @@ impl Filesystem for Server {
             self.volume.with(|fs| data::fallocate(fs, ino_of(fs, node), mode, (offset, len), who))
         });
         if range.mode & (FALLOC_PUNCH_HOLE | FALLOC_ZERO_RANGE) != 0 {
-            self.saw(req, &done, |()| Change::Zeroed { ino: self.ino(node), offset, len });
+            self.saw(req, &done, |_| Change::Zeroed { ino: self.ino(node), offset, len });
         }
-        self.reply_to_change(req, done, reply);
+        let is_sync = done.is_ok_and(|changed| changed.is_sync);
+        self.reply_to_content(req, (self.ino(node), is_sync), done.map(drop), reply);
     }
 
     fn lseek(&self, _: &Request, node: Node, (offset, whence): (u64, u32), reply: ReplyLseek) {
@@ -820,7 +850,8 @@ impl Filesystem for Server {
             to: (to, to_at),
             len: u64::from(*copied),
         });
-        reply.send(done);
+        let is_sync = self.volume.with(|fs| Ok(fs.stat(to)?.flags.contains(Flags::SYNC)));
+        self.reply_to_content(req, (to, is_sync == Ok(true)), done, reply);
     }
 
     fn admit(&self, run: &mut dyn FnMut()) -> bool {

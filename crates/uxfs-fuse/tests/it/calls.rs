@@ -98,6 +98,37 @@ fn a_read_only_mount_never_changes() {
     image.judge();
 }
 
+/// The kernel checks the callers of one number of the ioctl, and forwards the other.
+#[test]
+fn flags_change_only_for_those_who_may() {
+    let volume = Box::new(Ours::new(320 << 20, ""));
+    let script = "import errno, fcntl, os, struct, sys\n\
+        NODUMP, IMMUTABLE = 0x40, 0x10\n\
+        for name in ('theirs', 'mine'):\n \
+        open(name, 'w').close()\n\
+        os.chown('mine', 1000, 1000)\n\
+        os.setgroups([]); os.setgid(1000); os.setuid(1000)\n\
+        def change(name, number, flags):\n \
+        fd = os.open(name, os.O_RDONLY)\n \
+        try:\n  \
+        fcntl.ioctl(fd, number, struct.pack('Q', flags))\n  \
+        return 'done'\n \
+        except OSError as error:\n  \
+        return errno.errorcode[error.errno]\n\
+        for number in (0x40086602, 0x40046602):\n \
+        print(change('theirs', number, NODUMP), change('theirs', number, IMMUTABLE),\n  \
+        change('mine', number, IMMUTABLE), change('mine', number, NODUMP), change('mine', number, 0))\n";
+    let output = std::process::Command::new("python3")
+        .args(["-B", "-c", script])
+        .current_dir(volume.dir())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "EPERM EPERM EPERM done done\n".repeat(2));
+    volume.end();
+}
+
 #[test]
 fn a_full_volume_reports_enospc_and_continues() {
     let volume = Box::new(Ours::new(320 << 20, ""));

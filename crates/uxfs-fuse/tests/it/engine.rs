@@ -5,6 +5,7 @@ use std::fs::{File, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
 use uxfs::Fs;
@@ -27,6 +28,8 @@ fn refuse_data(dev: &FaultDev<FileDev>) -> RuleId {
 struct Gate {
     closed: Mutex<bool>,
     moved: Condvar,
+    /// Flushes that came.
+    count: AtomicU64,
 }
 
 impl Gate {
@@ -36,6 +39,7 @@ impl Gate {
     }
 
     fn pass(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
         let closed = self.closed.lock().unwrap();
         drop(self.moved.wait_while(closed, |closed| *closed).unwrap());
     }
@@ -83,6 +87,35 @@ fn number(dir: &Path, of: &[u8], name: &str) -> u64 {
     let pairs = control::ask(dir, of).unwrap();
     let found = pairs.iter().find(|(known, _)| known == name);
     found.unwrap_or_else(|| panic!("{name}: {pairs:?}")).1.parse().unwrap()
+}
+
+/// On a mount with `sync`, and of a file with `chattr +S`: what the kernel's XFS answers when it is durable.
+#[test]
+fn changes_that_are_to_be_durable_at_once_are() {
+    use rustix::fs::{FallocateFlags, IFlags, copy_file_range, fallocate, ioctl_setflags};
+    for (options, flags) in [("sync", IFlags::empty()), ("", IFlags::SYNC)] {
+        let rig = Rig::new(options);
+        let flushes = || rig.flushes.count.load(Ordering::SeqCst);
+        let [from, to] = ["from", "to"].map(|name| {
+            let path = rig.dir().join(name);
+            File::options().read(true).write(true).create_new(true).open(path).unwrap()
+        });
+        from.write_all_at(&[7; 100_000], 0).unwrap();
+        let before = flushes();
+        ioctl_setflags(&to, IFlags::NODUMP | flags).unwrap();
+        assert!(flushes() > before || options.is_empty(), "flags");
+        let before = flushes();
+        to.write_all_at(&[1; 10], 0).unwrap();
+        assert!(flushes() > before, "a write, {options}");
+        let before = flushes();
+        fallocate(&to, FallocateFlags::empty(), 0, 1 << 20).unwrap();
+        assert!(flushes() > before, "fallocate, {options}");
+        let before = flushes();
+        copy_file_range(&from, None, &to, None, 65_536).unwrap();
+        assert!(flushes() > before, "a copy, {options}");
+        drop((from, to));
+        rig.end();
+    }
 }
 
 #[test]

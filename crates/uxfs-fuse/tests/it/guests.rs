@@ -290,6 +290,48 @@ fn a_guest_may_send_any_offset() {
     image.judge();
 }
 
+/// Flags are for owners, and those that protect a file for the guest's root.
+#[test]
+fn a_guests_users_do_only_what_they_may() {
+    const LOOKUP: u32 = 1;
+    const IOCTL: u32 = 39;
+    let image = Image::new(SIZE, &[]);
+    let fs = image.open();
+    let mine = uxfs::NewInode { uid: 1000, ..uxfs::NewInode::file(0o644) };
+    let nodes = [
+        fs.create(fs.root(), b"theirs", &uxfs::NewInode::file(0o644)).unwrap(),
+        fs.create(fs.root(), b"mine", &mine).unwrap(),
+    ];
+    let guest = MemoryGuest::new(fs, &Options::default());
+    guest.request(&first_request(), 4096);
+    for name in [&b"theirs\0"[..], b"mine\0"] {
+        guest.request(&request(LOOKUP, 1, name), 4096);
+    }
+    let call = |uid: u32, node: u64, cmd: u32, data: &[u8]| {
+        let sizes = [u32::try_from(data.len()).unwrap(), 28].map(u32::to_le_bytes).concat();
+        let fixed = [&[0; 12][..], &cmd.to_le_bytes(), &[0; 8], &sizes].concat();
+        let mut request = request(IOCTL, node, &[&fixed, data].concat());
+        request[24..28].copy_from_slice(&uid.to_le_bytes());
+        let reply = &guest.request(&request, 4096)[0];
+        i32::from_le_bytes(*reply[4..].first_chunk().unwrap())
+    };
+    let refused = -rustix::io::Errno::PERM.raw_os_error();
+    let [theirs, mine] = nodes.map(|ino| ino.0);
+    let (nodump, immutable) = (0x40_u64.to_le_bytes(), 0x10_u64.to_le_bytes());
+    let protects = [&8_u32.to_le_bytes()[..], &[0; 24]].concat();
+    for cmd in [0x4008_6602, 0x4004_6602] {
+        assert_eq!(call(1000, theirs, cmd, &nodump), refused, "{cmd:#x}");
+        assert_eq!(call(1000, mine, cmd, &immutable), refused, "{cmd:#x}");
+        assert_eq!(call(1000, mine, cmd, &nodump), 0, "{cmd:#x}");
+    }
+    assert_eq!(call(1000, mine, 0x401c_5820, &protects), refused);
+    assert_eq!(call(0, theirs, 0x4008_6602, &immutable), 0);
+    assert_eq!(call(1000, theirs, 0x4004_6602, &[0; 8]), refused);
+    assert_eq!(call(0, theirs, 0x4008_6602, &[0; 8]), 0);
+    guest.end().unwrap();
+    image.judge();
+}
+
 /// Not a test: the process that is killed runs this.
 #[test]
 fn serves_a_guest_until_it_is_killed() {

@@ -167,15 +167,20 @@ impl Server {
     }
 }
 
-/// Is it an error of a client that is gone already, or of a moment without descriptors?
+/// Is it an error of the client or of the moment, and not of the listener? A network's errors are among them:
+/// Linux reports those of a new connection when it is accepted.
 fn is_passing(error: &io::Error) -> bool {
     use rustix::io::Errno;
     use std::io::ErrorKind::{ConnectionAborted, Interrupted, WouldBlock};
-    if [Errno::MFILE, Errno::NFILE].iter().any(|e| error.raw_os_error() == Some(e.raw_os_error())) {
-        std::thread::sleep(Duration::from_millis(100));
-        return true;
+    let listeners = [Errno::BADF, Errno::FAULT, Errno::INVAL, Errno::NOTSOCK];
+    if listeners.iter().any(|e| error.raw_os_error() == Some(e.raw_os_error())) {
+        return false;
     }
-    matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock)
+    if !matches!(error.kind(), ConnectionAborted | Interrupted | WouldBlock) {
+        // Descriptors or memory may be short for a while.
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    true
 }
 
 impl Shared {
@@ -185,5 +190,26 @@ impl Shared {
 
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn only_errors_of_the_listener_end_the_server() {
+        let passes = |errno: Errno| is_passing(&errno.into());
+        for errno in [Errno::AGAIN, Errno::CONNABORTED, Errno::HOSTUNREACH, Errno::PROTO] {
+            assert!(passes(errno), "{errno:?}");
+        }
+        for errno in [Errno::MFILE, Errno::NOMEM, Errno::NOBUFS, Errno::PERM] {
+            assert!(passes(errno), "{errno:?}");
+        }
+        for errno in [Errno::BADF, Errno::INVAL, Errno::NOTSOCK] {
+            assert!(!passes(errno), "{errno:?}");
+        }
     }
 }

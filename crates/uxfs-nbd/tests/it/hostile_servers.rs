@@ -1,14 +1,17 @@
 //! Servers that break the protocol, each in one way. The client fails, in bounded time and memory, and
 //! says why.
 
+use std::collections::VecDeque;
 use std::io::{self, Write};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use uxfs_disk::{BlockDev, host};
 use uxfs_nbd::{ClientOptions, NbdDev};
 
-use crate::fixture::address;
+use crate::fixture::{self, address};
 use crate::scripted::{
     FLAGS, LEN, Request, Scripted, chunk, data, export, greet, handshake, join, option,
     option_reply, request, simple,
@@ -270,4 +273,68 @@ fn a_server_that_does_not_come_back_is_waited_for_only_so_long() {
     let dev = open(&server).unwrap();
     let error = dev.read_at(0, &mut [0; 512]).unwrap_err();
     assert!(host::is_lost(&error) && error.to_string().contains("did not come back"), "{error}");
+}
+
+/// What a server that greets one client has seen.
+#[derive(Default)]
+struct Seen {
+    clients: usize,
+    /// Requests that came after the second client.
+    requests: usize,
+    second: Option<UnixStream>,
+    /// The second client left before it was ended.
+    gave_up: bool,
+}
+
+/// As qemu-nbd with `--shared=1`, whose further clients wait in the backlog. The server ends the second one
+/// after 100 requests of the first.
+#[test]
+fn a_server_that_greets_no_further_connection_delays_no_request() {
+    let state = Arc::<Mutex<Seen>>::default();
+    let of_server = Arc::clone(&state);
+    let server = Scripted::start(move |mut stream| {
+        let number = {
+            let mut seen = of_server.lock().unwrap();
+            seen.clients += 1;
+            if seen.clients == 2 {
+                seen.second = Some(stream.try_clone()?);
+            }
+            seen.clients
+        };
+        if number > 1 {
+            stand_still(stream)?;
+            let mut seen = of_server.lock().unwrap();
+            seen.gave_up |= seen.requests < 100;
+            return Ok(());
+        }
+        handshake(&mut stream, false)?;
+        let mut held = VecDeque::new();
+        loop {
+            held.push_back(request(&mut stream)?.0.cookie);
+            let mut seen = of_server.lock().unwrap();
+            if let Some(second) = &seen.second {
+                let second = second.try_clone()?;
+                seen.requests += 1;
+                if seen.requests == 100 {
+                    second.shutdown(Shutdown::Both)?;
+                }
+            }
+            // A connection with so many outstanding requests is busy.
+            let most = if seen.second.is_some() { 0 } else { 12 };
+            drop(seen);
+            while held.len() > most {
+                let cookie = held.pop_front().unwrap();
+                stream.write_all(&simple(cookie, 0, &[1; 512]))?;
+            }
+        }
+    });
+    let dev = fixture::open(&address(&server.socket(), "v")).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| (0..20).for_each(|_| dev.read_at(0, &mut [0; 512]).unwrap()));
+        }
+    });
+    let seen = state.lock().unwrap();
+    assert!(!seen.gave_up, "requests waited for the second connection");
+    assert_eq!(seen.clients, 2, "a server that refused is not asked again");
 }

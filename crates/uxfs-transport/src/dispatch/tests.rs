@@ -178,6 +178,14 @@ fn wrong_requests_are_refused() {
         let error = answered(&server, &request(opcode, parts)).0;
         assert_eq!(error, -Errno::INVAL.raw_os_error(), "{opcode} {parts:?}");
     }
+    // More nanoseconds than a second has.
+    let time = abi::SetattrIn { mtime_nsec: 1_000_000_000, ..abi::SetattrIn::default() };
+    for (valid, expected) in [(1 << 5, Errno::INVAL), (1 << 5 | 1 << 8, Errno::PERM)] {
+        let set = abi::SetattrIn { valid, ..time };
+        let error = answered(&server, &request(op::SETATTR, &[set.as_bytes()])).0;
+        assert_eq!(error, -expected.raw_os_error(), "{valid:#x}");
+    }
+    server.0.lock().clear();
     // A reply that is larger than any kernel takes.
     let ioctl = abi::IoctlIn { out_size: u32::MAX, ..abi::IoctlIn::default() };
     let error = answered(&server, &request(op::IOCTL, &[ioctl.as_bytes()])).0;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use uxfs_disk::{BlockDev, MemDev};
-use uxfs_testkit::RecordDev;
+use uxfs_testkit::{FaultDev, RecordDev};
 use uxfs_vhost_blk::{Access, Host, Socket, Stopper};
 use vhost::vhost_user::{Frontend, VhostUserFrontend};
 use vhost::{VhostBackend, VhostUserMemoryRegionInfo, VringConfigData};
@@ -29,6 +29,10 @@ pub(crate) const IN: u32 = 0;
 pub(crate) const OUT: u32 = 1;
 pub(crate) const FLUSH: u32 = 4;
 pub(crate) const GET_ID: u32 = 8;
+pub(crate) const WRITE_ZEROES: u32 = 13;
+
+/// The bit of the features that the guest sends flushes.
+const FLUSHES: u64 = 1 << 9;
 
 const WAIT: Duration = Duration::from_secs(30);
 const SHARED_AT: u64 = 0x7000_0000;
@@ -37,7 +41,7 @@ const SHARED_AT: u64 = 0x7000_0000;
 pub(crate) type Part = (u64, u32, bool);
 
 pub(crate) struct Rig {
-    pub(crate) disk: Arc<RecordDev<MemDev>>,
+    pub(crate) disk: Arc<RecordDev<FaultDev<MemDev>>>,
     pub(crate) stopper: Stopper,
     thread: JoinHandle<io::Result<bool>>,
     pub(crate) monitor: Frontend,
@@ -51,18 +55,30 @@ pub(crate) struct Rig {
 impl Rig {
     /// A guest that is ready to send requests to a disk of 16 sectors.
     pub(crate) fn new() -> Self {
-        let mut rig = Self::connected();
-        rig.share_memory();
-        rig.start_queue(TABLE, AVAILABLE, USED).unwrap();
-        rig
+        Self::connected().started()
+    }
+
+    /// The same, of a guest that sends no flushes.
+    pub(crate) fn without_flushes() -> Self {
+        Self::connected_without(FLUSHES).started()
+    }
+
+    fn started(mut self) -> Self {
+        self.share_memory();
+        self.start_queue(TABLE, AVAILABLE, USED).unwrap();
+        self
     }
 
     /// A monitor that has agreed on features.
     pub(crate) fn connected() -> Self {
+        Self::connected_without(0)
+    }
+
+    fn connected_without(absent: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket");
         let socket = Socket::bind(&path, Access::default()).unwrap();
-        let disk = Arc::new(RecordDev::new(MemDev::new(16 * 512)));
+        let disk = Arc::new(RecordDev::new(FaultDev::new(MemDev::new(16 * 512))));
         let host = Host::new(Arc::clone(&disk) as Arc<dyn BlockDev>, "serial", socket).unwrap();
         let stopper = host.stopper();
         let thread = std::thread::spawn(move || host.serve_one());
@@ -72,7 +88,7 @@ impl Rig {
         let ours = monitor.get_protocol_features().unwrap();
         monitor.set_protocol_features(ours).unwrap();
         // Without notifications on demand: each reply is announced.
-        monitor.set_features(features & !(1 << 29)).unwrap();
+        monitor.set_features(features & !(1 << 29 | absent)).unwrap();
         let file = tempfile::tempfile().unwrap();
         file.set_len(MEMORY).unwrap();
         let shared = Some(FileOffset::new(file.try_clone().unwrap(), 0));

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -38,6 +38,8 @@ const WAIT: Duration = Duration::from_secs(30);
 pub(crate) struct Asked {
     pub(crate) forgot_all: AtomicU32,
     pub(crate) parked: Mutex<Vec<ReplyEmpty>>,
+    /// Called for each request for attributes, before its reply.
+    pub(crate) on_getattr: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct Server(Arc<Asked>);
@@ -49,6 +51,9 @@ impl Filesystem for Server {
     fn getattr(&self, req: &Request, node: Node, reply: ReplyAttr) {
         assert!(req.is_of_guest());
         assert_ne!(node, Node(13), "planted");
+        if let Some(hook) = self.0.on_getattr.get() {
+            hook();
+        }
         reply.send(Ok((Attr { ino: node.0, size: 77, ..Attr::default() }, Duration::ZERO)));
     }
     fn fsync(&self, _: &Request, _: Node, _: Handle, _: bool, reply: ReplyEmpty) {

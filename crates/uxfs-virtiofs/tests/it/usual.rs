@@ -1,12 +1,13 @@
 //! Ordinary use.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use uxfs_transport::Errno;
 use vhost::VhostBackend;
+use vm_memory::{Bytes, GuestAddress};
 
-use crate::rig::{AVAILABLE, FSYNC, GETATTR, INIT, REPLY, REQUEST, Rig, TABLE, USED};
+use crate::rig::{AVAILABLE, FSYNC, GETATTR, INIT, REPLY, REQUEST, Rig, SIZE, TABLE, USED};
 
 #[test]
 fn requests_are_answered_after_the_first_one() {
@@ -55,6 +56,28 @@ fn replies_may_come_later_and_a_queue_stops_after_them() {
 #[test]
 fn a_stop_ends_the_connection() {
     let rig = Rig::begun();
+    rig.stopper.stop();
+    assert!(!rig.ended().unwrap());
+}
+
+/// Each request is followed by another before it is answered, so the queue is never empty.
+#[test]
+fn a_guest_that_never_pauses_is_stopped_too() {
+    let mut rig = Rig::begun();
+    for slot in 0..u64::from(SIZE) {
+        rig.put(AVAILABLE + 4 + 2 * slot, &[0; 2]);
+    }
+    rig.describe_request(0, (GETATTR, 5), 4096);
+    let (memory, count) = (rig.memory.clone(), AtomicU16::new(2));
+    let next = move || {
+        let count = count.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
+        memory.write_obj(count, GuestAddress(AVAILABLE + 2)).unwrap();
+    };
+    assert!(rig.asked.on_getattr.set(Box::new(next)).is_ok());
+    rig.announce(0, 1);
+    while rig.returned() < 1000 {
+        std::thread::yield_now();
+    }
     rig.stopper.stop();
     assert!(!rig.ended().unwrap());
 }
