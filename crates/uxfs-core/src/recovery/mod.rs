@@ -24,6 +24,10 @@ mod report;
 mod steps;
 
 use std::sync::Arc;
+// xfsprogs judges these tests, and it is not on other systems than Unix.
+#[cfg(test)]
+#[cfg(unix)]
+mod tests;
 
 use uxfs_disk::{BlockDev, Overlay};
 use uxfs_format::superblock::Superblock;
