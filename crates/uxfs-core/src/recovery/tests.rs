@@ -1,8 +1,9 @@
-//! Recovery of logs that these tests write: hostile intents.
+//! Recovery of logs that these tests write: hostile intents, and logs that are nearly full.
 
+use std::path::Path;
 use std::sync::Arc;
 
-use uxfs_disk::{BlockDev, MemDev, Overlay};
+use uxfs_disk::{BlockDev, FileDev, MemDev, OpenMode, Overlay};
 use uxfs_format::crc;
 use uxfs_format::inode::{S_IFDIR, S_IFIFO};
 use uxfs_format::log::{
@@ -11,12 +12,12 @@ use uxfs_format::log::{
 };
 use uxfs_format::superblock::{CRC_OFFSET, Superblock};
 use uxfs_format::{FileBlock, FsBlock, Ino};
-use uxfs_journal::recovery::{Log, mark_clean};
+use uxfs_journal::recovery::{Assembler, Limits, Log, State, Walk, mark_clean};
 
-use super::MEMORY;
+use super::{MEMORY, checkpoint, complete};
 use crate::ops::NewInode;
 use crate::tx::Tx;
-use crate::{Error, Fs, OpenOptions};
+use crate::{Error, Fs, OpenOptions, Recovery};
 
 fn format(dev: &dyn BlockDev, words: &[(char, &str)]) {
     let mut options = uxfs_mkfs::Options::default();
@@ -217,4 +218,128 @@ fn an_exchange_that_is_possible_is_completed() {
     assert_eq!([0, 8 * 4096].map(|at| read(inodes.two, at)), [1, 2]);
     assert_eq!(fs.stat(inodes.two).unwrap().size, 36_864);
     fs.close().unwrap();
+}
+
+/// A volume on a file, and the power cut that leaves unlinked files in it whose blocks alternate with those
+/// of another file.
+fn with_unlinked(path: &Path, files: usize, pieces: u64) -> (Arc<dyn BlockDev>, [Ino; 2]) {
+    const SIZE: u64 = 300 << 20;
+    let dev: Arc<dyn BlockDev> = Arc::new(FileDev::open(path, OpenMode::Create(SIZE)).unwrap());
+    format(&*dev, &[('b', "size=1k"), ('l', "size=8m"), ('i', "exchange=1")]);
+    let fs = open(&dev).unwrap();
+    let create =
+        |name: &str| fs.create(fs.root(), name.as_bytes(), &NewInode::file(0o644)).unwrap();
+    let kept = [create("one"), create("two")];
+    let names: Vec<_> = (0..files).map(|number| format!("gone {number}")).collect();
+    let gone: Vec<_> = names.iter().map(|name| create(name)).collect();
+    for piece in 0..pieces {
+        for (number, ino) in (0..).zip(&gone) {
+            // Holes between the pieces, so that no two blocks become one extent.
+            fs.write_at(*ino, piece * 2048, &[1; 1024]).unwrap();
+            let at = (piece * files as u64 + number) * 2048;
+            fs.write_at(kept[piece as usize % 2], at, &[2; 1024]).unwrap();
+        }
+    }
+    for (name, ino) in names.iter().zip(&gone) {
+        fs.hold(*ino);
+        fs.unlink(fs.root(), name.as_bytes()).unwrap();
+    }
+    fs.journal.as_ref().unwrap().force_and_push(&fs).unwrap();
+    drop(fs);
+    (dev, kept)
+}
+
+/// Fills the log with one checkpoint, which holds these intents and leaves less than `free` blocks.
+fn fill_log(dev: &Arc<dyn BlockDev>, free: u64, intents: &[IntentItem]) {
+    let (sector, log) = log_of(&**dev);
+    // Nothing before this is needed.
+    log_items(&**dev, &[checkpoint::superblock(&sector)]);
+    let bounds = log.find(&**dev).unwrap();
+    let write = |dev: &dyn BlockDev, count: u64| {
+        let mut items: Vec<_> = intents.iter().map(IntentItem::encode).collect();
+        items.extend((0..count).map(|_| checkpoint::superblock(&sector)));
+        mark_clean::clear_stale(&log, dev, &bounds).unwrap();
+        mark_clean::write_redo(&log, dev, &bounds, &items)
+    };
+    // The largest number of items that fits, less what is to stay free.
+    let (mut least, mut most) = (1, log.blocks());
+    while least + 1 < most {
+        let middle = (least + most) / 2;
+        match write(&Overlay::new(Arc::clone(dev), MEMORY), middle) {
+            Ok(new) if log.blocks() - new.live_blocks(&log) >= free => least = middle,
+            _ => most = middle,
+        }
+    }
+    let new = write(&**dev, least).unwrap();
+    let found = log.find(&**dev).unwrap();
+    assert_eq!((found.state, found.head, found.tail), (State::Dirty, new.head, new.tail));
+    assert!(log.blocks() - found.live_blocks(&log) < free + 8);
+}
+
+/// The log is as full as a mount may leave it, and what recovery has to finish takes more than is free.
+#[test]
+fn a_nearly_full_log_is_recovered() {
+    let dir = tempfile::tempdir().unwrap();
+    for pending in [false, true] {
+        let path = dir.path().join(format!("image {pending}"));
+        let (dev, kept) = with_unlinked(&path, 8, 200);
+        let intents = pending.then(|| {
+            let [one, two] = kept;
+            let exchange = ExchangeIntent {
+                inos: kept,
+                generations: generations(&dev, kept),
+                starts: [FileBlock(0); 2],
+                blocks: 200,
+                flags: ExchangeFlags::empty(),
+                sizes: [u64::MAX; 2],
+            };
+            assert_ne!(one, two);
+            let intent = Intent::Exchange(exchange);
+            IntentItem { kind: IntentKind::Exchange, id: 5, intent }
+        });
+        fill_log(&dev, 24, intents.as_slice());
+        let fs = open(&dev).unwrap();
+        let recovery = fs.recovery().unwrap();
+        assert_eq!((recovery.intents, recovery.unlinked), (u64::from(pending), 8));
+        fs.close().unwrap();
+        uxfs_oracle::both(&path).unwrap();
+    }
+}
+
+/// The rounds of a recovery are as short as one step of one file. Each is a transaction of the log.
+#[test]
+fn a_file_is_freed_in_several_rounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("image");
+    let (dev, _) = with_unlinked(&path, 2, 200);
+    let (sector, log) = log_of(&*dev);
+    let bounds = log.find(&*dev).unwrap();
+    let sb = Superblock::verify(&sector).unwrap();
+    let replay = uxfs_journal::recovery::replay(&dev, &log, &bounds, sb, Limits { bytes: MEMORY });
+    let replay = replay.unwrap();
+    let mut recovery = Recovery {
+        bounds,
+        replay: replay.report.clone(),
+        intents: 0,
+        unlinked: 0,
+        staged: 0,
+        in_memory: false,
+    };
+    complete(&dev, &log, replay, &mut recovery, 1).unwrap();
+    assert_eq!(recovery.unlinked, 2);
+    let found = log.find(&*dev).unwrap();
+    assert_eq!(found.state, State::Clean);
+    let (from, to) = (bounds.head.block().into(), found.head.block().into());
+    let mut walk = Walk::new(&log, &*dev, from, to).unwrap();
+    let (mut open, mut rounds) = (Assembler::default(), 0);
+    while let Some(record) = walk.next_record().unwrap() {
+        let count = |_| {
+            rounds += 1;
+            Ok(())
+        };
+        open.feed(&record, count).unwrap();
+    }
+    // 200 extents, 32 in a step.
+    assert!(rounds >= 2 * 6, "{rounds} rounds");
+    uxfs_oracle::both(&path).unwrap();
 }
