@@ -73,7 +73,8 @@ struct TxInode {
 }
 
 impl TxInode {
-    /// Did only times change?
+    /// Did only times change, and the change count, which each commit moves? fdatasync(2) need not make these
+    /// durable: the file's data is found without them.
     fn only_times(&self) -> bool {
         let Some(before) = self.before.as_ref().filter(|_| self.changed == Changed::CORE) else {
             return false;
@@ -82,6 +83,7 @@ impl TxInode {
         let mut as_before = new.clone();
         (as_before.atime, as_before.mtime, as_before.ctime) = (old.atime, old.mtime, old.ctime);
         as_before.crtime = old.crtime;
+        as_before.changecount = old.changecount;
         as_before == *old
     }
 }
