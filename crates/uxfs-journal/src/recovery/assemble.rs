@@ -221,7 +221,7 @@ mod tests {
             let data: Vec<u8> = tids.clone().flat_map(op).collect();
             let mut header = RecordHeader::new(Lsn::new(1, 0), Lsn::new(1, 0), [0; 16], 32 << 10);
             header.num_ops = tids.len() as u32;
-            let record = Record { block: 0, header, data: &data, intact: true };
+            let record = Record { block: 0, header, data: &data, intact: true, in_place: true };
             open.feed(&record, |_| Ok(()))
         };
         let most = OPEN_MAX as u32;
