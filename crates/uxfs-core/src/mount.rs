@@ -108,6 +108,8 @@ pub struct Mount {
     attr_bit: AtomicBool,
     /// The superblock changed in more than its counters, and is not logged yet.
     superblock_changed: AtomicBool,
+    /// The last checkpoint that holds the superblock, and its sector as logged there.
+    logged_superblock: Mutex<(u64, Vec<u8>)>,
     /// Is the volume marked as needing repair, or being overwritten?
     pub(crate) marked: Mutex<bool>,
     /// Blocks were freed that still belong to a file on the device.
@@ -170,6 +172,7 @@ impl Mount {
             log_without_room,
             attr_bit: AtomicBool::new(false),
             superblock_changed: AtomicBool::new(false),
+            logged_superblock: Mutex::default(),
             marked: Mutex::ranked(Rank::Marked, options.resuming),
             freed: AtomicBool::new(false),
             kept: GrowTable::new(geo.ag_count as usize, AtomicU32::default),
@@ -382,6 +385,25 @@ impl Mount {
     pub(crate) fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
         self.edit_superblock(change);
         self.superblock_changed.store(true, Ordering::Release);
+    }
+
+    /// The superblock's sector, which checkpoint `seq` logs.
+    pub(crate) fn log_superblock(&self, seq: u64) -> Vec<u8> {
+        let sector = self.edit_superblock(|_| {});
+        *self.logged_superblock.lock() = (seq, sector.clone());
+        sector
+    }
+
+    /// The superblock's sector as checkpoint `last` or an earlier one logs it, with current counters; `None`
+    /// if a later one does.
+    pub(crate) fn logged_superblock(&self, last: u64) -> Option<Vec<u8>> {
+        let mut sector = {
+            let logged = self.logged_superblock.lock();
+            (logged.0 <= last).then(|| logged.1.clone())?
+        };
+        self.fill_counters(Superblock::view_mut(&mut sector)?);
+        uxfs_format::crc::stamp(&mut sector, superblock::CRC_OFFSET);
+        Some(sector)
     }
 
     /// Did the superblock change since the last call?
