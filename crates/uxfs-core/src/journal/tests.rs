@@ -15,6 +15,7 @@ use uxfs_testkit::{Answer, ETIMEDOUT, FaultDev, Op, Rng, Rule};
 use super::{JournalOptions, LogWorkOptions};
 use crate::Drive;
 use crate::ops::NewInode;
+use crate::tx::Tx;
 use crate::{Error, Fallocate, Fs, LogWorker, OpenOptions, Result};
 
 struct Volume {
@@ -429,6 +430,36 @@ fn a_failing_device_shuts_the_volume_down() {
         assert!(safe.iter().all(|name| found.binary_search(name).is_ok()), "{at}");
         fs.close().unwrap();
         uxfs_oracle::repair(&volume.path).unwrap_or_else(|f| panic!("{at}: {f}"));
+    }
+}
+
+/// A transaction that ends after a roll, or in a panic, fails also those who wait for the journal, of whom none
+/// drives it.
+#[test]
+fn a_half_made_change_fails_all_waiters() {
+    for panics in [false, true] {
+        let volume = Volume::new(&[]);
+        let fs = volume.open("");
+        let file = fs.create(fs.root(), b"file", &NewInode::file(0o600)).unwrap();
+        let (send, receive) = mpsc::channel();
+        let mut tx = Tx::begin(&fs, 0).unwrap();
+        let slot = tx.lock_inode(file).unwrap();
+        tx.core_mut(slot).uid = 7;
+        fs.when_durable(fs.ticket(), move |result| send.send(result).unwrap());
+        if panics {
+            let planted = std::panic::AssertUnwindSafe(move || {
+                let _tx = tx;
+                panic!("planted");
+            });
+            std::panic::catch_unwind(planted).unwrap_err();
+        } else {
+            tx.roll().unwrap();
+            drop(tx);
+        }
+        assert!(receive.try_recv().unwrap().is_err(), "panics: {panics}");
+        assert!(matches!(fs.wait(fs.ticket()), Err(Error::Shutdown(_))));
+        let why = fs.stopped_by().unwrap();
+        assert_eq!(why.contains("panicked"), panics, "{why}");
     }
 }
 
