@@ -108,6 +108,8 @@ pub struct Mount {
     attr_bit: AtomicBool,
     /// The superblock changed in more than its counters, and is not logged yet.
     superblock_changed: AtomicBool,
+    /// The last checkpoint that holds the superblock, and its sector as logged there.
+    logged_superblock: Mutex<(u64, Vec<u8>)>,
     /// Is the volume marked as needing repair, or being overwritten?
     pub(crate) marked: Mutex<bool>,
     /// Blocks were freed that still belong to a file on the device.
@@ -170,6 +172,7 @@ impl Mount {
             log_without_room,
             attr_bit: AtomicBool::new(false),
             superblock_changed: AtomicBool::new(false),
+            logged_superblock: Mutex::default(),
             marked: Mutex::ranked(Rank::Marked, options.resuming),
             freed: AtomicBool::new(false),
             kept: GrowTable::new(geo.ag_count as usize, AtomicU32::default),
@@ -364,21 +367,43 @@ impl Mount {
 
     /// Notes that the volume now has extended attributes.
     pub(crate) fn note_attr(&self) {
+        if self.attr_bit.load(Ordering::Acquire) {
+            return;
+        }
+        // Logging the superblock takes this lock. So who sees that it changed logs the bit, and who sees the
+        // bit commits after, or together with, the superblock that has it.
+        let sector = self.superblock.lock();
         let bit = Version::ATTR.bits();
-        let known = || {
-            let sector = self.superblock.lock();
-            Superblock::view(&sector).is_some_and(|sb| sb.versionnum.get() & bit != 0)
-        };
-        if !self.attr_bit.load(Ordering::Relaxed) && !known() {
+        let known = Superblock::view(&sector).is_some_and(|sb| sb.versionnum.get() & bit != 0);
+        if !known {
             self.superblock_changed.store(true, Ordering::Release);
         }
-        self.attr_bit.store(true, Ordering::Relaxed);
+        self.attr_bit.store(true, Ordering::Release);
     }
 
     /// Changes the superblock in more than its counters; the next transaction logs it.
     pub(crate) fn change_superblock(&self, change: impl FnOnce(&mut Superblock)) {
         self.edit_superblock(change);
         self.superblock_changed.store(true, Ordering::Release);
+    }
+
+    /// The superblock's sector, which checkpoint `seq` logs.
+    pub(crate) fn log_superblock(&self, seq: u64) -> Vec<u8> {
+        let sector = self.edit_superblock(|_| {});
+        *self.logged_superblock.lock() = (seq, sector.clone());
+        sector
+    }
+
+    /// The superblock's sector as checkpoint `last` or an earlier one logs it, with current counters; `None`
+    /// if a later one does.
+    pub(crate) fn logged_superblock(&self, last: u64) -> Option<Vec<u8>> {
+        let mut sector = {
+            let logged = self.logged_superblock.lock();
+            (logged.0 <= last).then(|| logged.1.clone())?
+        };
+        self.fill_counters(Superblock::view_mut(&mut sector)?);
+        uxfs_format::crc::stamp(&mut sector, superblock::CRC_OFFSET);
+        Some(sector)
     }
 
     /// Did the superblock change since the last call?
@@ -439,4 +464,51 @@ fn new_ag() -> AgCell {
 
 fn aside(geo: &Geometry) -> u64 {
     u64::from(geo.ag_count) * 12
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::devices::Devices;
+    use crate::examine::Examined;
+    use crate::fs::Fs;
+
+    /// A thread that logs the superblock when it sees that it changed, logs the bit.
+    #[test]
+    fn a_superblock_that_is_logged_has_the_attribute_bit() {
+        let dev: Arc<dyn BlockDev> = Arc::new(uxfs_disk::MemDev::new(400 << 20));
+        let layout = uxfs_mkfs::Layout::new(&uxfs_mkfs::Options::default(), dev.len()).unwrap();
+        uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
+        let volume = Examined::new(Devices::new(dev), OpenOptions::unlogged()).unwrap();
+        let fs = Fs::assemble(volume, None).unwrap();
+        let bit = Version::ATTR.bits();
+        let (begun, ended) = (AtomicU64::new(0), AtomicU64::new(0));
+        let rounds = 20_000;
+        let await_turn = |turn: &AtomicU64, round| {
+            while turn.load(Ordering::Acquire) < round {
+                std::thread::yield_now();
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 1..=rounds {
+                    await_turn(&begun, round);
+                    fs.note_attr();
+                    ended.store(round, Ordering::Release);
+                }
+            });
+            let mut without = 0;
+            for round in 1..=rounds {
+                fs.attr_bit.store(false, Ordering::Release);
+                fs.edit_superblock(|sb| sb.versionnum.set(sb.versionnum.get() & !bit));
+                begun.store(round, Ordering::Release);
+                while !fs.take_superblock_change() {
+                    std::hint::spin_loop();
+                }
+                fs.edit_superblock(|sb| without += u64::from(sb.versionnum.get() & bit == 0));
+                await_turn(&ended, round);
+            }
+            assert_eq!(without, 0, "of {rounds} superblocks lack the bit");
+        });
+    }
 }

@@ -73,7 +73,8 @@ struct TxInode {
 }
 
 impl TxInode {
-    /// Did only times change?
+    /// Did only times change, and the change count, which each commit moves? fdatasync(2) need not make these
+    /// durable: the file's data is found without them.
     fn only_times(&self) -> bool {
         let Some(before) = self.before.as_ref().filter(|_| self.changed == Changed::CORE) else {
             return false;
@@ -82,6 +83,7 @@ impl TxInode {
         let mut as_before = new.clone();
         (as_before.atime, as_before.mtime, as_before.ctime) = (old.atime, old.mtime, old.ctime);
         as_before.crtime = old.crtime;
+        as_before.changecount = old.changecount;
         as_before == *old
     }
 }
@@ -806,11 +808,17 @@ impl Tx<'_> {
 }
 
 impl Drop for Tx<'_> {
-    /// Cancels a transaction that was not committed. If a panic ended it, the volume is shut down
-    /// before the first lock is released, so that nothing builds on a half-made change.
+    /// Cancels a transaction that was not committed. If a panic ended it, or a part of it is committed
+    /// already, the volume is shut down before the first lock is released, so that nothing builds on a
+    /// half-made change. The journal is stopped when all are released, because that calls its waiters.
     fn drop(&mut self) {
-        if !self.done && std::thread::panicking() {
-            self.fs.shut_down("a thread panicked in the midst of a change");
+        let half_made = match (self.done, std::thread::panicking(), self.rolled) {
+            (false, true, _) => Some("a thread panicked in the midst of a change"),
+            (false, false, true) => Some("a change could not be finished"),
+            _ => None,
+        };
+        if let Some(why) = half_made {
+            self.fs.shut_down(why);
         }
         if let Some(journal) = &self.fs.journal {
             journal.release(core::mem::take(&mut self.granted));
@@ -854,8 +862,10 @@ impl Drop for Tx<'_> {
             }
         }
         self.fs.apply(self.reserved, Counters::default(), 0);
-        if self.rolled {
-            self.fs.shut_down("a change could not be finished");
+        if let Some(why) = half_made {
+            self.ags.clear();
+            (self.gate, self.freeze) = (None, None);
+            self.fs.stop(why);
         }
     }
 }

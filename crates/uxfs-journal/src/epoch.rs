@@ -78,7 +78,8 @@ impl<V: Volume> Journal<V> {
     /// are not free.
     ///
     /// # Errors
-    /// [`Volume::stopped`], also if pushes free too little.
+    /// [`Volume::stopped`]. If pushes free too little, nothing that changed since the last epoch can become
+    /// durable, and that stops the journal.
     pub fn reserve_in_epoch(&self, volume: &V, bytes: u64) -> Result<u64, V::Error> {
         for _ in 0..PUSHES {
             let events = self.state.lock().queue.events;
@@ -87,7 +88,8 @@ impl<V: Volume> Journal<V> {
             }
             self.await_log_room(volume, events)?;
         }
-        Err(V::stopped("the log has no room for what changed since the last epoch"))
+        let why = "the log has no room for what changed since the last epoch";
+        Err(self.fail(volume, why.to_owned().into()))
     }
 
     /// The last checkpoint that a thread inside the journal may wait for.

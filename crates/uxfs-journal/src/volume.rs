@@ -68,7 +68,7 @@ pub trait Volume: Sized {
     /// The volume's errors.
     type Error;
     /// Why a volume stops; its text is what waiters get.
-    type Cause: Clone + Display;
+    type Cause: Clone + Display + From<String>;
     /// Keeps transactions out while it lives.
     type Exclusion<'a>
     where

@@ -60,10 +60,13 @@ pub(super) fn write(
                 places.entry(dquot.buf.daddr().0).or_default().push((position, item));
             }
             Handle::Intent(_) => {}
-            Handle::Superblock => {
-                fs.write_superblock_in_place()?;
-                all.push(Written { position, changed: 0, item });
-            }
+            Handle::Superblock => match fs.logged_superblock(durable) {
+                Some(sector) => {
+                    fs.write_superblock(&sector)?;
+                    all.push(Written { position, changed: 0, item });
+                }
+                None => fs.counts.push_ail_pinned.one(),
+            },
         }
     }
     let batch = Batch { fs, geometry, durable };

@@ -1,4 +1,7 @@
 //! The superblock in the log: its sector, as a buffer log item.
+//!
+//! 1. The AIL push writes the sector that was logged last, if its checkpoint is durable: what changed in
+//!    memory since must not be in place before it is in the log.
 
 use uxfs_format::Daddr;
 use uxfs_format::log::{BufItem, BufType, CHUNK};
@@ -24,17 +27,20 @@ pub(crate) fn add(cil: &mut Cil, fs: &Mount) {
             *cil.superblock.insert(slot)
         }
     };
+    let sector = fs.log_superblock(cil.seq.0);
     cil.copy_regions(slot, |regions| {
-        write(fs, regions);
+        write(&sector, regions);
         Ok(())
     });
 }
 
 /// Ends a transaction of immediate logging, which holds the superblock if it changed.
 pub(crate) fn end(mut writer: ImmediateWriter<'_>, fs: &Mount) {
-    if writer.take_superblock() {
+    if writer.take_superblock()
+        && let Some(sector) = fs.logged_superblock(u64::MAX)
+    {
         writer.object(|records| {
-            write(fs, records);
+            write(&sector, records);
             Ok(())
         });
     }
@@ -42,8 +48,7 @@ pub(crate) fn end(mut writer: ImmediateWriter<'_>, fs: &Mount) {
 }
 
 /// Writes the superblock item.
-fn write(fs: &Mount, records: &mut dyn Regions) {
-    let sector = fs.edit_superblock(|_| {});
+fn write(sector: &[u8], records: &mut dyn Regions) {
     let mut item = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
     (0..LOGGED / CHUNK).for_each(|chunk| item.set_chunk(chunk));
     records.region(&item.encode());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
+use uxfs_format::superblock::Superblock;
 use uxfs_journal::recovery::{Log, State};
 use uxfs_oracle::vm::{self, Kernel};
 use uxfs_testkit::{Answer, ETIMEDOUT, FaultDev, Op, Rng, Rule};
@@ -14,6 +15,7 @@ use uxfs_testkit::{Answer, ETIMEDOUT, FaultDev, Op, Rng, Rule};
 use super::{JournalOptions, LogWorkOptions};
 use crate::Drive;
 use crate::ops::NewInode;
+use crate::tx::Tx;
 use crate::{Error, Fallocate, Fs, LogWorker, OpenOptions, Result};
 
 struct Volume {
@@ -428,6 +430,72 @@ fn a_failing_device_shuts_the_volume_down() {
         assert!(safe.iter().all(|name| found.binary_search(name).is_ok()), "{at}");
         fs.close().unwrap();
         uxfs_oracle::repair(&volume.path).unwrap_or_else(|f| panic!("{at}: {f}"));
+    }
+}
+
+/// A transaction that ends after a roll, or in a panic, fails also those who wait for the journal, of whom none
+/// drives it.
+#[test]
+fn a_half_made_change_fails_all_waiters() {
+    for panics in [false, true] {
+        let volume = Volume::new(&[]);
+        let fs = volume.open("");
+        let file = fs.create(fs.root(), b"file", &NewInode::file(0o600)).unwrap();
+        let (send, receive) = mpsc::channel();
+        let mut tx = Tx::begin(&fs, 0).unwrap();
+        let slot = tx.lock_inode(file).unwrap();
+        tx.core_mut(slot).uid = 7;
+        fs.when_durable(fs.ticket(), move |result| send.send(result).unwrap());
+        if panics {
+            let planted = std::panic::AssertUnwindSafe(move || {
+                let _tx = tx;
+                panic!("planted");
+            });
+            std::panic::catch_unwind(planted).unwrap_err();
+        } else {
+            tx.roll().unwrap();
+            drop(tx);
+        }
+        assert!(receive.try_recv().unwrap().is_err(), "panics: {panics}");
+        assert!(matches!(fs.wait(fs.ticket()), Err(Error::Shutdown(_))));
+        let why = fs.stopped_by().unwrap();
+        assert_eq!(why.contains("panicked"), panics, "{why}");
+    }
+}
+
+/// What changed in the superblock is in place only when it is durable in the log.
+#[test]
+fn a_superblock_is_not_written_in_place_before_it_is_durable() {
+    for words in ["", "nodelaylog"] {
+        let volume = Volume::new(&[]);
+        let fs = volume.open(words);
+        let journal = fs.journal.as_ref().unwrap();
+        let dev = Arc::clone(&fs.bare_dev);
+        let label = || {
+            let sector = crate::sb::read(&*dev).unwrap();
+            Superblock::verify(&sector).unwrap().fname[..3].to_vec()
+        };
+        let change = |label: &[u8; 3]| {
+            fs.change_superblock(|sb| sb.fname[..3].copy_from_slice(label));
+            fs.begin_tx(0).unwrap().commit().unwrap();
+        };
+        change(b"one");
+        fs.sync().unwrap();
+        change(b"two");
+        journal.push_whole_ail(&fs).unwrap();
+        assert_ne!(label(), b"two", "{words}");
+        journal.force_and_push(&fs).unwrap();
+        assert_eq!(label(), b"two", "{words}");
+        // Changed in memory, and in no transaction yet.
+        change(b"six");
+        fs.sync().unwrap();
+        fs.change_superblock(|sb| sb.fname[..3].copy_from_slice(b"ten"));
+        journal.push_whole_ail(&fs).unwrap();
+        assert_eq!(label(), b"six", "{words}");
+        fs.begin_tx(0).unwrap().commit().unwrap();
+        fs.close().unwrap();
+        assert_eq!(label(), b"ten", "{words}");
+        uxfs_oracle::repair(&volume.path).unwrap();
     }
 }
 

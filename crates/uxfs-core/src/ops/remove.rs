@@ -100,6 +100,12 @@ impl Fs {
     /// inode. Between them a caller that found the inode earlier may still add blocks to it; these
     /// are freed too.
     pub(crate) fn inactivate(&self, ino: Ino) -> Result<()> {
+        self.inactivate_while(ino, || true).map(|_| ())
+    }
+
+    /// As [`Fs::inactivate`], but goes on after each step only if `more` returns true. Returns whether
+    /// nothing is left to do.
+    pub(crate) fn inactivate_while(&self, ino: Ino, more: impl Fn() -> bool) -> Result<bool> {
         // Writers that come later find no file.
         let _content = self.iolocks.change(ino);
         self.discard_delayed(ino);
@@ -107,7 +113,7 @@ impl Fs {
             let mut tx = self.begin_freeing_tx_for(Op::Free, 8)?;
             let slot = tx.lock_inode(ino)?;
             if tx.inode(slot).core.nlink != 0 {
-                return Ok(());
+                return Ok(true);
             }
             let empty = empty_data(&mut tx, slot)? && attr::remove_all(&mut tx, slot)?;
             let left = tx.inode(slot).core.nblocks;
@@ -117,7 +123,10 @@ impl Fs {
             }
             tx.commit()?;
             if empty && self.free_empty(ino)? {
-                return Ok(());
+                return Ok(true);
+            }
+            if !more() {
+                return Ok(false);
             }
         }
     }

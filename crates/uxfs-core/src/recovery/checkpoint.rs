@@ -74,6 +74,14 @@ pub(super) fn collect(fs: &Fs, overlay: &Arc<Overlay>, lsn: Lsn) -> Result<Chang
     Ok(Changes { items, data })
 }
 
+/// The item of a superblock, as it is on the device.
+pub(super) fn superblock(sector: &[u8]) -> Vec<Vec<u8>> {
+    let mut format = BufItem::new(BufType::Superblock, Daddr(0), sector.len());
+    let len = sector.len().min(4 * CHUNK);
+    (0..len / CHUNK).for_each(|chunk| format.set_chunk(chunk));
+    Item::Buf(format, vec![(0, &sector[..len])]).encode()
+}
+
 fn read(dev: &dyn BlockDev, daddr: Daddr, bytes: &mut [u8]) -> Result<()> {
     let io = |source| Error::Io { what: "reading", daddr, source };
     dev.read_at(daddr.bytes(), bytes).map_err(io)

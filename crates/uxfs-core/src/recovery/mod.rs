@@ -8,7 +8,9 @@
 //! 2. For writing: the replayed blocks are written in place first and flushed; the log still holds what they
 //!    came from, and replaying it again changes nothing. What the engine then changes is written to the log
 //!    as one transaction ([`checkpoint`]) before it is written in place. So a cut at any moment leaves a log
-//!    from which recovery starts again and comes to the same end.
+//!    from which recovery starts again and comes to the same end. A log that is rather full is emptied before
+//!    ([`empty_log`]), and no round changes more than a part of the log holds: a sound volume is not refused
+//!    for lack of log space.
 //! 3. The log is left clean only when everything is in place.
 //! 4. For reading only, everything stays in memory, and the device does not change.
 //! 5. A reader that looks at the device itself, such as a checker, gets a device that shows the volume as
@@ -22,12 +24,17 @@ mod finish;
 mod lsn_ahead;
 mod report;
 mod steps;
+// xfsprogs judges these tests, and it is not on other systems than Unix.
+#[cfg(test)]
+#[cfg(unix)]
+mod tests;
 
 use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, Overlay};
+use uxfs_format::log::IntentItem;
 use uxfs_format::superblock::Superblock;
-use uxfs_format::{Daddr, Geometry, Lsn};
+use uxfs_format::{BASIC_BLOCK, Daddr, Geometry, Lsn};
 use uxfs_journal::recovery::{Bounds, Limits, Log, Replay, State, mark_clean};
 
 use crate::devices::Devices;
@@ -40,6 +47,8 @@ pub use report::Recovery;
 
 /// Most bytes of changes held in memory.
 const MEMORY: usize = 1 << 30;
+/// Most bytes of metadata that are changed in a round, however long the log.
+const ROUND: usize = 64 << 20;
 
 impl From<uxfs_journal::recovery::Error> for Error {
     fn from(error: uxfs_journal::recovery::Error) -> Self {
@@ -86,7 +95,7 @@ pub(crate) fn recover(
     };
     let dev = match options.read_only {
         true => in_memory(replay, &mut recovery)?,
-        false => complete(dev, log, replay, &mut recovery)?,
+        false => complete(dev, log, replay, &mut recovery, ROUND)?,
     };
     Ok((Devices { data: dev, ..devices.clone() }, recovery))
 }
@@ -141,7 +150,7 @@ fn finish_on(overlay: &Arc<Overlay>, replay: Replay, recovery: &mut Recovery) ->
         Err(Error::Unsupported(_)) if replay.intents.is_empty() => return Ok(()),
         other => other?,
     };
-    let mut finish = Finish::new(replay.intents, replay.unlinked);
+    let mut finish = Finish::new(replay.intents, replay.unlinked, usize::MAX);
     while !finish.is_done() {
         finish.some(&fs, recovery)?;
     }
@@ -219,20 +228,44 @@ pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
     Ok(Some(Replayed { device, layers, head: recovery.bounds.head, recovery, unfinished }))
 }
 
-/// Completes recovery on the device: replayed blocks in place, pending work done through the log, an
-/// unmount record.
+/// Moves the tail of a log to its head, once what was replayed is in place: of what the log holds, only the
+/// pending intents are still needed, and they are logged again. Where not even they fit, the log stays as it
+/// is.
+fn empty_log(
+    dev: &Arc<dyn BlockDev>,
+    log: &Log,
+    bounds: &Bounds,
+    intents: &[(Lsn, IntentItem)],
+) -> Result<Bounds> {
+    let sector = sb::read(&**dev)?;
+    let mut items = vec![checkpoint::superblock(&sector)];
+    items.extend(intents.iter().map(|(_, item)| item.encode()));
+    match mark_clean::write_redo(log, &**dev, bounds, &items) {
+        Err(uxfs_journal::recovery::Error::TooBig(_)) => Ok(*bounds),
+        other => Ok(other?),
+    }
+}
+
+/// Completes recovery on the device: replayed blocks in place, pending work done through the log in rounds
+/// of about `round` bytes of metadata or less, an unmount record.
 fn complete(
     dev: &Arc<dyn BlockDev>,
     log: &Log,
     replay: Replay,
     recovery: &mut Recovery,
+    round: usize,
 ) -> Result<Arc<dyn BlockDev>> {
     let io_error = |source| Error::Io { what: "writing", daddr: Daddr(0), source };
     let mut bounds = recovery.bounds;
     mark_clean::clear_stale(log, &**dev, &bounds)?;
     replay.overlay.write_back().map_err(io_error)?;
     drop(replay.overlay);
-    let mut finish = Finish::new(replay.intents, replay.unlinked);
+    if bounds.live_blocks(log) > log.blocks() / 4 {
+        bounds = empty_log(dev, log, &bounds, &replay.intents)?;
+    }
+    // The log holds two rounds at a time: each is needed until the next is complete.
+    let quarter = usize::try_from(log.blocks() / 4 * BASIC_BLOCK as u64).unwrap_or(usize::MAX);
+    let mut finish = Finish::new(replay.intents, replay.unlinked, round.min(quarter));
     while !finish.is_done() {
         let overlay = Arc::new(Overlay::new(Arc::clone(dev), MEMORY));
         let fs = engine(&overlay)?;

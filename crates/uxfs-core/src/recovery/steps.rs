@@ -1,7 +1,11 @@
 //! Completing a pending intent, each kind with the engine's own operations.
+//!
+//! 1. What an intent names is checked before anything changes: blocks inside a group of the volume, offsets
+//!    that the fork can have, an inode whose fork holds extents. The log is input like any other structure.
 
 use uxfs_format::attr::parent_of;
-use uxfs_format::inode::{Flags2, Fork};
+use uxfs_format::extent::MAX_EXTENT_LEN;
+use uxfs_format::inode::{Flags2, Fork, ForkFormat};
 use uxfs_format::log::{
     AttrIntent, AttrOp, BmapOp, BmapStep, ExchangeFlags, ExchangeIntent, ExtentRun, Intent,
     IntentKind,
@@ -14,6 +18,7 @@ use crate::bmap;
 use crate::deferred::{Deferred, in_one_group};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::file::SIZE_MAX;
 use crate::tx::{InodeSlot, Tx};
 
 /// Most blocks by which the trees of a step grow.
@@ -61,23 +66,58 @@ fn on_inode(fs: &Engine, ino: Ino, blocks: u64) -> Result<(Tx<'_>, InodeSlot)> {
     Ok((tx, slot))
 }
 
+/// Fails unless a fork can map the `len` blocks from `at` on.
+fn check_offsets(fs: &Engine, fork: Fork, at: FileBlock, len: u64) -> Result<()> {
+    let end = match fork {
+        Fork::Data => fs.geo.blocks_for(SIZE_MAX),
+        Fork::Attr => 1 << 32,
+    };
+    match at.0.checked_add(len) {
+        Some(last) if last <= end => Ok(()),
+        _ => Err(bad("intent in the log", Check::Range, format!("{fork:?} fork at {at}+{len}"))),
+    }
+}
+
+/// Fails unless the fork exists and holds extents.
+fn check_extents(tx: &Tx<'_>, slot: InodeSlot, fork: Fork) -> Result<()> {
+    let inode = tx.inode(slot);
+    let format = inode.core.fork_format(fork);
+    let exists = fork == Fork::Data || inode.core.has_attr_fork();
+    if exists && matches!(format, ForkFormat::Extents | ForkFormat::Btree) {
+        return Ok(());
+    }
+    let problem = format!("an intent in the log changes extents of its {fork:?} fork, {format:?}");
+    Err(inode.corrupt(Check::Format, problem))
+}
+
 fn mapping(fs: &Engine, step: &BmapStep) -> Result<()> {
     if step.realtime {
         return Err(Error::Unsupported("realtime mappings in the log are not supported".into()));
     }
     in_one_group(&fs.geo, step.run).map_err(bad_run)?;
     let fork = if step.attr { Fork::Attr } else { Fork::Data };
+    let len = u64::from(step.run.len);
+    if len > MAX_EXTENT_LEN {
+        return Err(bad_run(step.run));
+    }
+    check_offsets(fs, fork, step.offset, len)?;
     let (mut tx, slot) = on_inode(fs, step.ino, BLOCKS)?;
-    let extent = Extent {
-        offset: step.offset,
-        start: step.run.start,
-        len: step.run.len.into(),
-        unwritten: step.unwritten,
-    };
+    check_extents(&tx, slot, fork)?;
+    let core = &tx.inode(slot).core;
+    if fork == Fork::Data && core.is_realtime() {
+        let problem = "an intent in the log maps blocks of the data device to realtime data";
+        return Err(tx.inode(slot).corrupt(Check::Flags, problem));
+    }
+    if step.unwritten && (fork == Fork::Attr || !core.is_reg()) {
+        let problem = "an intent in the log maps unwritten blocks to metadata";
+        return Err(tx.inode(slot).corrupt(Check::State, problem));
+    }
+    let extent =
+        Extent { offset: step.offset, start: step.run.start, len, unwritten: step.unwritten };
     match step.op {
         BmapOp::Map => map(&mut tx, slot, fork, extent)?,
         BmapOp::Unmap => {
-            unmap(&mut tx, slot, fork, step.offset, step.run.len.into())?;
+            unmap(&mut tx, slot, fork, step.offset, len)?;
         }
     }
     tx.commit()
@@ -119,7 +159,10 @@ fn attribute(fs: &Engine, intent: &AttrIntent) -> Result<()> {
         0 => Namespace::User,
         2 => Namespace::Trusted,
         4 => Namespace::Secure,
-        _ => Namespace::Parent,
+        8 => Namespace::Parent,
+        other => {
+            return Err(bad("intent in the log", Check::Flags, format!("namespace {other:#x}")));
+        }
     };
     let (name, value) = (&intent.name, &intent.value);
     match intent.op {
@@ -147,6 +190,9 @@ fn exchange(fs: &Engine, intent: &ExchangeIntent) -> Result<()> {
         let what = "exchanges of attribute forks in the log are not supported";
         return Err(Error::Unsupported(what.into()));
     }
+    for start in intent.starts {
+        check_offsets(fs, Fork::Data, start, intent.blocks)?;
+    }
     let mut done = 0;
     while done < intent.blocks {
         let (mut tx, slots) = on_both(fs, intent)?;
@@ -165,6 +211,9 @@ fn exchange(fs: &Engine, intent: &ExchangeIntent) -> Result<()> {
         if intent.flags.contains(clear) {
             tx.core_mut(slot).flags2.remove(Flags2::REFLINK);
         }
+        let inode = tx.inode(slot);
+        let checked = inode.core.check(fs.geo.literal_len());
+        checked.map_err(|problem| inode.corrupt(problem.check, problem.detail))?;
     }
     tx.commit()
 }
@@ -180,6 +229,16 @@ fn on_both<'fs>(fs: &'fs Engine, intent: &ExchangeIntent) -> Result<(Tx<'fs>, [I
             let problem = "an exchange intent in the log is of another generation";
             return Err(tx.inode(*slot).corrupt(Check::Generation, problem));
         }
+        check_extents(&tx, *slot, Fork::Data)?;
+    }
+    let [one, two] = slots.map(|slot| &tx.inode(slot).core);
+    if one.file_type() != two.file_type() || one.is_realtime() != two.is_realtime() {
+        let problem = "an exchange intent in the log names an inode of another type";
+        return Err(tx.inode(slots[1]).corrupt(Check::Mode, problem));
+    }
+    if one.is_realtime() && fs.geo.has_rmap() {
+        let what = "exchanges of realtime data in the log are not supported";
+        return Err(Error::Unsupported(what.into()));
     }
     Ok((tx, slots))
 }

@@ -173,7 +173,7 @@ impl Stream {
         restore_words(headers, data);
         let block = u64::from(header.lsn.block());
         let mut transactions = Vec::new();
-        let record = Record { block, header, data, intact };
+        let record = Record { block, header, data, intact, in_place: true };
         let fed = self.assembler.feed(&record, |transaction| {
             transactions.push(transaction);
             Ok(())

@@ -1,5 +1,8 @@
 //! Assembles transactions from the operations of records. Operations of several transactions may
 //! alternate and continue over records.
+//!
+//! 1. Its memory is at most a few times the bytes of the log that it read, because a region is kept once, and
+//!    at most [`OPEN_MAX`] transactions are open.
 
 use rustc_hash::FxHashMap;
 use uxfs_format::Lsn;
@@ -10,6 +13,11 @@ use uxfs_format::log::{
 
 use crate::recovery::error::{Error, Result};
 use crate::recovery::walk::Record;
+
+/// Most transactions that are open at once. A start takes 12 bytes of the log and ten times as much memory. A
+/// writer reserves log space before it starts a transaction, more than the 32 KiB for each that the longest
+/// log has for so many.
+const OPEN_MAX: usize = 1 << 16;
 
 /// A transaction, or the part of it that was read so far.
 #[derive(Clone, Debug, Default)]
@@ -171,6 +179,9 @@ impl Assembler {
         let Some(transaction) = self.open.get_mut(&header.tid) else {
             // A transaction that began before the tail is written in place already.
             if header.flags.contains(OpFlags::START) {
+                if self.open.len() >= OPEN_MAX {
+                    return Err(format!("more than {OPEN_MAX} transactions are open"));
+                }
                 let new = Transaction { tid: header.tid, lsn, ..Transaction::default() };
                 self.open.insert(header.tid, new);
             }
@@ -193,5 +204,29 @@ impl Assembler {
             other => return Err(format!("an operation has invalid flags {:#04x}", other.bits())),
         }
         Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uxfs_format::log::RecordHeader;
+
+    use super::*;
+
+    #[test]
+    fn open_transactions_are_limited() {
+        let mut open = Assembler::default();
+        let mut feed = |tids: core::ops::Range<u32>| {
+            let op = |tid| OpHeader::new(tid, 0, OpFlags::START).encode();
+            let data: Vec<u8> = tids.clone().flat_map(op).collect();
+            let mut header = RecordHeader::new(Lsn::new(1, 0), Lsn::new(1, 0), [0; 16], 32 << 10);
+            header.num_ops = tids.len() as u32;
+            let record = Record { block: 0, header, data: &data, intact: true, in_place: true };
+            open.feed(&record, |_| Ok(()))
+        };
+        let most = OPEN_MAX as u32;
+        feed(0..most).unwrap();
+        let error = feed(most..most + 1).unwrap_err();
+        assert!(error.to_string().contains("transactions are open"), "{error}");
     }
 }

@@ -285,3 +285,32 @@ fn a_redo_checkpoint_fits_into_the_last_free_blocks() {
     let found = volume.find();
     assert_eq!((found.state, found.head), (State::Clean, end.head));
 }
+
+/// A whole record whose LSN is that of another block or cycle: what it logs would be stamped with it.
+#[test]
+fn a_record_with_the_lsn_of_another_place_is_refused() {
+    for (cycles, blocks) in [(0, 1), (1, 0), (u32::MAX, 0)] {
+        let volume = volume(&[]);
+        let clean = volume.find();
+        mark_clean::clear_stale(&volume.log, &*volume.dev, &clean).unwrap();
+        let items = volume.items(1, 0);
+        let new = mark_clean::write_redo(&volume.log, &*volume.dev, &clean, &items).unwrap();
+        let (from, len) = (u64::from(clean.head.block()), new.head.block() - clean.head.block());
+        let mut record = vec![0; len as usize * BASIC_BLOCK];
+        volume.log.read(&*volume.dev, from, &mut record).unwrap();
+        let header = RecordHeader::parse(record.first_chunk().unwrap()).unwrap();
+        let lsn = header.lsn;
+        let wrong = Lsn::new(lsn.cycle().wrapping_add(cycles), lsn.block() + blocks);
+        record[16..24].copy_from_slice(&wrong.0.to_be_bytes());
+        let (headers, data) = record.split_at(header.header_blocks() as usize * BASIC_BLOCK);
+        let crc = checksum(headers, &data[..header.len as usize]);
+        record[32..36].copy_from_slice(&crc.to_le_bytes());
+        volume.log.write(&*volume.dev, from, &record).unwrap();
+        let bounds = volume.find();
+        let replay = replay(&volume.dev, &volume.log, &bounds, &volume.sb, Limits::default());
+        match replay.map(|_| ()) {
+            Err(error) => assert!(error.to_string().contains("LSN of another place"), "{error}"),
+            Ok(()) => panic!("{cycles}, {blocks}: replayed"),
+        }
+    }
+}

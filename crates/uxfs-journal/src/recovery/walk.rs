@@ -1,4 +1,6 @@
 //! Reads the records between two blocks of the log.
+//!
+//! 1. Replay stamps a record's LSN into metadata, so a record counts only where its LSN says that it stands.
 
 use uxfs_disk::BlockDev;
 use uxfs_format::log::{
@@ -19,6 +21,9 @@ pub struct Record<'a> {
     pub data: &'a [u8],
     /// Does its checksum match?
     pub intact: bool,
+    /// Is its LSN that of the place where it stands: of its block and cycle, and of the end of the record
+    /// before it?
+    pub in_place: bool,
 }
 
 /// An iterator over the records between two blocks. All have the header blocks and the maximum size
@@ -30,6 +35,8 @@ pub struct Walk<'a> {
     /// Blocks left to the end.
     left: u64,
     size: u32,
+    /// LSN of the next record, once one was read.
+    next: Option<Lsn>,
     bytes: Vec<u8>,
 }
 
@@ -40,7 +47,7 @@ impl<'a> Walk<'a> {
     /// If the device fails, or no record starts at `from`.
     pub fn new(log: &'a Log, dev: &'a dyn BlockDev, from: u64, to: u64) -> Result<Self> {
         let left = log.distance(from, to);
-        let mut walk = Self { log, dev, at: from, left, size: 0, bytes: Vec::new() };
+        let mut walk = Self { log, dev, at: from, left, size: 0, next: None, bytes: Vec::new() };
         if left > 0 {
             let header = walk.header()?;
             walk.size = header.size;
@@ -96,9 +103,13 @@ impl<'a> Walk<'a> {
         let data = &mut data[..header.len as usize];
         let intact = checksum(headers, data) == header.crc;
         restore_words(headers, data);
+        // A log has less than 2^32 blocks.
+        let here = Lsn::new(header.cycle, block as u32);
+        let in_place = header.lsn == here && self.next.is_none_or(|next| next == here);
+        self.next = Some(self.log.advance(here, blocks));
         self.at = self.log.wrap(block + blocks);
         self.left -= blocks;
-        Ok(Some(Record { block, header, data, intact }))
+        Ok(Some(Record { block, header, data, intact, in_place }))
     }
 
     /// Checks the checksums of all remaining records. Returns the block of the first bad one. A
@@ -125,7 +136,7 @@ impl Record<'_> {
         self.header.lsn
     }
 
-    /// Fails unless checksum, UUID and byte order of the record are valid.
+    /// Fails unless checksum, UUID, byte order and LSN of the record are valid.
     pub(crate) fn check(&self, log: &Log) -> Result<()> {
         let bad = |problem: &str| Err(Error::damaged(self.block, problem));
         if !self.intact {
@@ -136,6 +147,9 @@ impl Record<'_> {
         }
         if self.header.format != FORMAT_LINUX_LE {
             return bad("a record is of another byte order");
+        }
+        if !self.in_place {
+            return bad("a record has the LSN of another place");
         }
         Ok(())
     }

@@ -242,3 +242,24 @@ fn a_full_volume_can_be_overwritten() {
     fs.read_at(ino, 0, &mut content).unwrap();
     assert!(content.iter().all(|byte| *byte == 2));
 }
+
+/// A log without room for an epoch stops the journal, and the error says so.
+#[test]
+fn a_full_log_stops_the_volume_and_is_named() {
+    let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(LEN as u64));
+    let mut mkfs = uxfs_mkfs::Options::default();
+    mkfs.unsupported = true;
+    let layout = uxfs_mkfs::Layout::new(&mkfs, LEN as u64).unwrap();
+    uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
+    let fs = Fs::open(dev, ordered(&mut Rng::new(1))).unwrap();
+    fs.create(fs.root(), b"file", &NewInode::file(0o644)).unwrap();
+    let (send, receive) = std::sync::mpsc::channel();
+    fs.when_durable(fs.ticket(), move |result| send.send(result).unwrap());
+    let journal = fs.journal.as_ref().unwrap();
+    // More than the log has.
+    let error = journal.reserve_in_epoch(&*fs, journal.geometry().length).unwrap_err();
+    assert!(error.to_string().contains("no room"), "{error}");
+    assert!(fs.stopped_by().is_some_and(|why| why.contains("no room")));
+    assert!(receive.try_recv().unwrap().is_err());
+    assert!(matches!(fs.wait(fs.ticket()), Err(Error::Shutdown(_))));
+}
