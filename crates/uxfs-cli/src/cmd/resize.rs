@@ -1,15 +1,15 @@
 //! `uxfs resize`: grows and shrinks volumes.
 
-use std::io;
-use std::path::{Path, PathBuf};
+#[cfg(target_os = "linux")]
+pub(crate) mod of_mount;
+
+use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Map, json};
 use uxfs::resize::{self, Method, ResizeOptions, ResizeSummary, Target};
-use uxfs_fuse::growth;
 
 use crate::address;
-use crate::cmd::status;
 use crate::image::Images;
 use crate::session::{Failure, Result, Session};
 use crate::{json, number};
@@ -64,7 +64,10 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         (false, None) => Target::Fill,
     };
     if options.image.is_dir() {
-        return report(options, &grow_mounted(&options.image, target)?, session);
+        #[cfg(target_os = "linux")]
+        return report(options, &of_mount::grow(&options.image, target)?, session);
+        #[cfg(not(target_os = "linux"))]
+        return Err(super::absent::failure());
     }
     let mut wanted = ResizeOptions::new(&options.image, target);
     wanted.location = images.location().clone();
@@ -74,36 +77,6 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         other => Failure::new(&options.image, other.to_string()),
     })?;
     report(options, &done, session)
-}
-
-/// Grows the volume of a mount.
-fn grow_mounted(dir: &Path, target: Target) -> Result<ResizeSummary> {
-    let grow = || {
-        let block = u64::from(growth::show(dir)?.block_size.max(1));
-        let blocks = match target {
-            Target::Fill => None,
-            Target::Bytes(bytes) => Some(bytes / block),
-            Target::Minimize => return Err(io::Error::other("a volume in use can only grow")),
-        };
-        let done = growth::grow(dir, blocks)?;
-        let method = if done.grown { Method::Grown } else { Method::Unchanged };
-        let (before, after) = (done.before * block, done.blocks * block);
-        Ok(ResizeSummary { before, after, method, reason: None })
-    };
-    grow().map_err(|error| cannot_grow(dir, &error))
-}
-
-/// Why the volume of a mount does not grow.
-pub(crate) fn cannot_grow(dir: &Path, error: &io::Error) -> Failure {
-    const EPERM: i32 = 1;
-    let why = match error.raw_os_error() {
-        Some(EPERM) => "only root and the user who mounted the volume can grow it".into(),
-        _ if error.kind() == io::ErrorKind::Unsupported => {
-            "it is a directory, and no volume is mounted here by uxfs".into()
-        }
-        _ => status::failure_cause(dir, error).0,
-    };
-    Failure::new(dir, why)
 }
 
 fn report(options: &Options, done: &ResizeSummary, session: &Session) -> Result<()> {

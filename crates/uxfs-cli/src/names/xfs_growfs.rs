@@ -2,18 +2,19 @@
 //! of a directory of a mount made by uxfs, whose server grows the volume while it is used. That of xfsprogs
 //! asks the kernel to grow a volume that the kernel mounted.
 
+#[cfg(target_os = "linux")]
+mod of_mount;
+
 use std::path::Path;
 
 use uxfs::disk::OpenMode;
 use uxfs::mkfs::table_of_7;
 use uxfs::resize::{self, Method, ResizeOptions, Target};
 use uxfs::volume::Location;
-use uxfs_fuse::growth::{self, Growth};
 
 use super::program::{Line, Program, Stop, refused};
 use super::volume::identity;
 use crate::address;
-use crate::cmd::resize::cannot_grow;
 use crate::session::{Failure, Session};
 
 pub(super) const PROGRAM: Program = Program {
@@ -35,7 +36,10 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
         blocks.transpose().map_err(|_| Stop::Usage("-D takes a number of blocks".into()))?;
     let path = line.operand("device or image")?;
     if path.is_dir() {
-        return run_mounted(line, path, blocks, session);
+        #[cfg(target_os = "linux")]
+        return of_mount::run(line, path, blocks, session);
+        #[cfg(not(target_os = "linux"))]
+        return Err(crate::cmd::absent::failure().into());
     }
     let sb = *identity(path, OpenMode::Read)?.superblock();
     session.print(table_of_7(&sb, &path.display().to_string()))?;
@@ -71,30 +75,6 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
             let after = done.after / block;
             session.print(format!("data blocks changed from {present} to {after}\n"))?;
         }
-    }
-    Ok(())
-}
-
-/// Grows the volume of a mount of uxfs. An image file is lengthened to hold what -D asks for.
-fn run_mounted(
-    line: &Line,
-    dir: &Path,
-    blocks: Option<u64>,
-    session: &Session,
-) -> Result<(), Stop> {
-    let asked = if line.has('n') { growth::show(dir) } else { growth::grow(dir, blocks) };
-    let Growth { table, before, blocks: after, grown, .. } =
-        asked.map_err(|error| cannot_grow(dir, &error))?;
-    let name = format!("meta-data={}", dir.display());
-    let lines = table.iter().map(|line| match line.split_once(" isize=") {
-        Some((_, rest)) => format!("{name:<32} isize={rest}\n"),
-        None => format!("{line}\n"),
-    });
-    session.print(lines.collect::<String>())?;
-    if grown {
-        session.print(format!("data blocks changed from {before} to {after}\n"))?;
-    } else if blocks.is_some() && !line.has('n') {
-        session.say(b"data size unchanged, skipping");
     }
     Ok(())
 }
