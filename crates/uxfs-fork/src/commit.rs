@@ -5,8 +5,9 @@
 //! 2. Meanwhile the base is marked by the caller ([`Mark`]) as one that is not whole; the mark is removed
 //!    last.
 //! 3. The base is locked exclusively, so no other child is in use.
-//! 4. A commit goes on only with a base that is as it was before it, or bears the mark. Without the mark the base
-//!    has everything, which is compared, or was written to since: then it is left as it is.
+//! 4. A commit goes on only with a base that is as it was before it, or bears the mark. Without the
+//!    mark the base has everything, which is compared, or was written to since: then it is left as
+//!    it is.
 
 use std::fs::File;
 use std::io;

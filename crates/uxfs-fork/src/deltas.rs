@@ -3,9 +3,10 @@
 //! 1. A delta is appended and made durable before the next one is begun. So only the last can be torn by a
 //!    power cut, and then no flush confirmed it: it is dropped. What is not whole before the last, or before
 //!    what was durable at the last clean close, is damage.
-//! 2. When most of the file is outdated, what counts is appended as one delta that stands alone, then the
-//!    head says that the file begins there, then the room before it is given back. A rewrite that fails before
-//!    the head was written leaves everything as it is, and fails no flush.
+//! 2. When most of the file is outdated, what counts is appended as one delta that stands alone,
+//!    then the head says that the file begins there, then the room before it is given back. A
+//!    rewrite that fails before the head was written leaves everything as it is, and fails no
+//!    flush.
 
 use std::fs::File;
 use std::io;
@@ -164,8 +165,8 @@ fn frame_at(file: &File, tail: &Tail, len: u64) -> io::Result<Option<(Frame, Lay
     Ok(Some((frame, Layer { index, object_at: frame.object_at() })))
 }
 
-/// Reads a table; `None` if a part of it is zero, which no table is. A file can be long and hold nothing, and then its
-/// table takes no memory either.
+/// Reads a table; `None` if a part of it is zero, which no table is. A file can be long and hold
+/// nothing, and then its table takes no memory either.
 fn read_table(file: &File, at: u64, len: usize) -> io::Result<Option<Vec<u8>>> {
     let mut table = Vec::new();
     while table.len() < len {

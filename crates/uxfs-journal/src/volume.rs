@@ -153,8 +153,8 @@ pub trait Volume: Sized {
 
     /// Keeps transactions out. Waits for those that are open.
     fn exclude_transactions(&self) -> Self::Exclusion<'_>;
-    /// Writes the superblock in place, with its counters, and flushes the device. All changes up to `last`, the
-    /// last record, are in place.
+    /// Writes the superblock in place, with its counters, and flushes the device. All changes up to
+    /// `last`, the last record, are in place.
     ///
     /// # Errors
     /// Those of the device.

@@ -1,7 +1,8 @@
 //! What shipping and reading from afar cost, beside the alternative in the same run: `tools/remote-rates`.
 //!
-//! The store is modelled: each request takes a time, and one in a hundred fails, before or after it was done. Local
-//! files are real. Each figure is the median of several turns, in which both sides alternate.
+//! The store is modelled: each request takes a time, and one in a hundred fails, before or after it
+//! was done. Local files are real. Each figure is the median of several turns, in which both sides
+//! alternate.
 //!
 //! 1. Nothing here decides pass or fail.
 

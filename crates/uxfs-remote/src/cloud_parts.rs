@@ -1,8 +1,9 @@
 //! Objects that are put in parts into stores of the crate `object_store`.
 //!
-//! 1. Where the store knows parts by their numbers, each is put again by its number: a part whose answer was lost is
-//!    there once. So does S3, GCS and Azure.
-//! 2. Elsewhere, as in a directory, parts are put in the order of their numbers, and what failed cannot be put again.
+//! 1. Where the store knows parts by their numbers, each is put again by its number: a part whose
+//!    answer was lost is there once. So does S3, GCS and Azure.
+//! 2. Elsewhere, as in a directory, parts are put in the order of their numbers, and what failed
+//!    cannot be put again.
 //!
 //! Used by [`crate::cloud`].
 

@@ -16,7 +16,8 @@ use crate::shipper::new_writer;
 use crate::{Bytes, Error, Remote, RemoteDev, Result};
 use uxfs_disk::BlockDev;
 
-/// Parts of an object, of which S3 takes 10,000. The others are for the table, which is much shorter than the content.
+/// Parts of an object, of which S3 takes 10,000. The others are for the table, which is much
+/// shorter than the content.
 const PARTS_MAX: u64 = 9_500;
 
 /// What a compaction did.
@@ -69,8 +70,8 @@ pub fn compact(remote: &Arc<Remote>) -> Result<Option<Compacted>> {
     }
 }
 
-/// Bytes of the parts of an object that holds so much content: as many parts as stores take at most are enough, also
-/// if nothing of it can be compressed.
+/// Bytes of the parts of an object that holds so much content: as many parts as stores take at most
+/// are enough, also if nothing of it can be compressed.
 fn part_of(content: u64) -> usize {
     let least = content.div_ceil(PARTS_MAX).next_multiple_of(1 << 20);
     usize::try_from(least).unwrap_or(usize::MAX).max(PART)

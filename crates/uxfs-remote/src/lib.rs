@@ -13,11 +13,12 @@
 //! 4. No byte from a store is used before its hash was compared.
 //! 5. Calls block. The asynchronous runtime is in [`cloud`] and seen by no caller.
 //!
-//! From the bottom up: `store`, `aws_profile` and `cloud` (objects by name), `patience` (trying again), `remote` (the
-//! manifests of a volume), `tables`, `map` and `checkpoint` (which delta holds each block), `restore`, `remote_dev`,
-//! `read_ahead` and `cache` (reading), `bits` and `tracker` (what changed), `publisher` (a checkpoint put), `compare`,
-//! `cache_head` and `write_cache` (changes on this machine's disk), `hold` (who may write from afar), `shipper`
-//! (a device that ships), `prune` and `compact` (what becomes of old checkpoints).
+//! From the bottom up: `store`, `aws_profile` and `cloud` (objects by name), `patience` (trying
+//! again), `remote` (the manifests of a volume), `tables`, `map` and `checkpoint` (which delta
+//! holds each block), `restore`, `remote_dev`, `read_ahead` and `cache` (reading), `bits` and
+//! `tracker` (what changed), `publisher` (a checkpoint put), `compare`, `cache_head` and
+//! `write_cache` (changes on this machine's disk), `hold` (who may write from afar), `shipper` (a
+//! device that ships), `prune` and `compact` (what becomes of old checkpoints).
 
 #![warn(missing_docs)]
 

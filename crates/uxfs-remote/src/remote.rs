@@ -257,7 +257,8 @@ impl Remote {
         put.map(drop).map_err(Error::store(format!("putting {name}")))
     }
 
-    /// Puts a long delta, whose name was never used before, in parts as `next` makes them until it returns `None`.
+    /// Puts a long delta, whose name was never used before, in parts as `next` makes them until it
+    /// returns `None`.
     pub(crate) fn put_parts(
         &self,
         name: &str,

@@ -180,9 +180,9 @@ impl Shipper {
         Self::without_thread(dev, remote, uuid, options, new_writer()?)?.with_thread()
     }
 
-    /// Claims the volume in a store, to write it from afar: the device is its last checkpoint and, above that,
-    /// a cache on this machine's disk, which `open` opens for an image of so many bytes. A predecessor's
-    /// changes in the cache are part of the device, and are shipped.
+    /// Claims the volume in a store, to write it from afar: the device is its last checkpoint and,
+    /// above that, a cache on this machine's disk, which `open` opens for an image of so many
+    /// bytes. A predecessor's changes in the cache are part of the device, and are shipped.
     ///
     /// # Errors
     /// [`Error::Held`], [`Error::Unshipped`], [`Error::NoVolume`]; those of the store and of the cache; what is
@@ -301,8 +301,8 @@ impl Shipper {
         self.inner.cache.is_some()
     }
 
-    /// Ships what is missing in the store, gives up the volume if it holds it, and ends. The device must not be
-    /// used any more.
+    /// Ships what is missing in the store, gives up the volume if it holds it, and ends. The device
+    /// must not be used any more.
     ///
     /// # Errors
     /// Why the last state is not in the store, or the volume still held.

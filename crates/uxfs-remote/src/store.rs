@@ -67,8 +67,8 @@ pub trait Store: Send + Sync {
 
 /// An object that is being put in parts. It is there when it is finished.
 pub trait Parts: Send + Sync {
-    /// Puts a part. They are numbered from 0 on, and several are put at once, in any order. After an error the same
-    /// part can be put again.
+    /// Puts a part. They are numbered from 0 on, and several are put at once, in any order. After
+    /// an error the same part can be put again.
     ///
     /// # Errors
     /// Those of the store.

@@ -1,15 +1,18 @@
 //! Blocks of a volume in a store that were changed on this machine, on its disk: the device of a writer from
 //! afar, below the shipper.
 //!
-//! Two files: the blocks, each at its own place in a sparse file as long as the image; and a map, in which a bit
-//! says for each block that it counts. All other blocks are those of a checkpoint in the store.
+//! Two files: the blocks, each at its own place in a sparse file as long as the image; and a map,
+//! in which a bit says for each block that it counts. All other blocks are those of a checkpoint in
+//! the store.
 //!
-//! 1. The cache belongs to one writer and its successors on this machine. Blocks without a bit are the same in
-//!    every checkpoint of these writers from the one on that is read, so a later one may be read instead.
+//! 1. The cache belongs to one writer and its successors on this machine. Blocks without a bit are
+//!    the same in every checkpoint of these writers from the one on that is read, so a later one
+//!    may be read instead.
 //! 2. A bit is on stable storage only after its block is. So after a power cut a block is as it was written
 //!    at some moment since the last flush, or at it; never something else.
-//! 3. A bit is taken away only when the store has the block as it is, and a checkpoint that has it is being read.
-//!    Its room is given back only after that is on stable storage. Never is an earlier checkpoint read afterwards.
+//! 3. A bit is taken away only when the store has the block as it is, and a checkpoint that has it
+//!    is being read. Its room is given back only after that is on stable storage. Never is an
+//!    earlier checkpoint read afterwards.
 //!
 //! Used by [`crate::hold`] and by the shipper of a held volume.
 
@@ -196,8 +199,8 @@ impl WriteCache {
         }
     }
 
-    /// Reads from the last checkpoint from now on, unless it is another writer's. Returns the number of the one
-    /// that is read.
+    /// Reads from the last checkpoint from now on, unless it is another writer's. Returns the
+    /// number of the one that is read.
     fn move_base(&self) -> Result<u64> {
         let read = number_of(&self.base());
         let newest = self.remote.newest()?.map(|(newest, _)| newest);

@@ -1,6 +1,6 @@
-//! `xfs_growfs` of an image or a device that is not mounted, which it grows in place, as `uxfs resize` does; and
-//! of a directory of a mount made by uxfs, whose server grows the volume while it is used. That of xfsprogs
-//! asks the kernel to grow a volume that the kernel mounted.
+//! `xfs_growfs` of an image or a device that is not mounted, which it grows in place, as `uxfs
+//! resize` does; and of a directory of a mount made by uxfs, whose server grows the volume while it
+//! is used. That of xfsprogs asks the kernel to grow a volume that the kernel mounted.
 
 #[cfg(target_os = "linux")]
 mod of_mount;

@@ -1,8 +1,8 @@
 //! Recovery: opening a volume whose log is dirty.
 //!
-//! `uxfs_journal::recovery` replays what was committed, into memory. The engine does the rest: it is opened on the
-//! replayed volume, still in memory, and finishes by its own operations the steps that intents announced,
-//! and frees the unlinked inodes.
+//! `uxfs_journal::recovery` replays what was committed, into memory. The engine does the rest: it
+//! is opened on the replayed volume, still in memory, and finishes by its own operations the steps
+//! that intents announced, and frees the unlinked inodes.
 //!
 //! 1. Nothing is written before the whole log was read, replayed in memory and verified.
 //! 2. For writing: the replayed blocks are written in place first and flushed; the log still holds what they

@@ -255,8 +255,8 @@ fn a_file_that_is_mostly_outdated_is_rewritten() {
     assert!(whole(&open(&path, OpenMode::Write).unwrap()) == model);
 }
 
-/// What a flush appended is durable, whether the rewrite that follows can be done or not. Here it cannot, because a
-/// block that counts is damaged.
+/// What a flush appended is durable, whether the rewrite that follows can be done or not. Here it
+/// cannot, because a block that counts is damaged.
 #[test]
 fn a_rewrite_that_fails_fails_no_flush() {
     let family = Family::new();
@@ -349,8 +349,8 @@ fn a_commit_that_is_cut_is_run_again() {
     }
 }
 
-/// A commit that was cut when the base had everything and bore no mark any more: the base can be used, and what is
-/// written into it then is never written over.
+/// A commit that was cut when the base had everything and bore no mark any more: the base can be
+/// used, and what is written into it then is never written over.
 #[test]
 fn a_commit_that_was_cut_at_its_end_writes_nothing_over() {
     for changed in [None, Some(0), Some(2_000_000), Some(LEN as u64 - 1)] {

@@ -4,9 +4,10 @@
 //! 2. A further connection is made when those that exist are busy, if the server can be used by
 //!    several. A thread of its own makes it: no request waits for it. A server that refuses one, or
 //!    does not answer, is not asked for another.
-//! 3. A further connection joins only after an older one has answered a request that was sent when the new one
-//!    was ready. The server has then not died between the two. If it had, a flush on the new connection would
-//!    succeed, and not cover the writes that the dead server confirmed on the older one.
+//! 3. A further connection joins only after an older one has answered a request that was sent when
+//!    the new one was ready. The server has then not died between the two. If it had, a flush on
+//!    the new connection would succeed, and not cover the writes that the dead server confirmed on
+//!    the older one.
 
 use std::io;
 use std::sync::{Arc, Weak};

@@ -84,8 +84,8 @@ fn behind() -> (Arc<Hooked>, Arc<Shipper>) {
     (store, here)
 }
 
-/// A reader that finds its checkpoint removed looks for a later one. Meanwhile another one is shipped and read,
-/// and blocks that only that one has are given back.
+/// A reader that finds its checkpoint removed looks for a later one. Meanwhile another one is
+/// shipped and read, and blocks that only that one has are given back.
 #[test]
 fn an_earlier_checkpoint_is_never_read_after_a_later_one() {
     let (store, here) = behind();

@@ -1,5 +1,5 @@
-//! A store in memory that fails, forgets answers, stands still and lies, from a seed; and in whose requests other
-//! machines do something.
+//! A store in memory that fails, forgets answers, stands still and lies, from a seed; and in whose
+//! requests other machines do something.
 
 use std::collections::BTreeMap;
 use std::io;
