@@ -1,6 +1,6 @@
 //! Reads and decompresses an archive ahead of its consumer, in a thread.
 //!
-//! The thread fills chunks of 1 MiB and sends them through a bounded channel. A second channel
+//! The thread fills chunks of 512 KiB and sends them through a bounded channel. A second channel
 //! returns empty chunks. Decompression therefore overlaps with the consumer's work, memory is
 //! bounded, and no chunk is copied.
 //!
@@ -26,7 +26,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use crate::error::{ArchiveError, Warnings};
 
 /// Size of a chunk in bytes; a multiple of 512.
-const CHUNK: usize = 1 << 20;
+const CHUNK: usize = 512 << 10;
 /// Maximum number of chunks in the channel.
 const CHUNKS_AHEAD: usize = 4;
 /// Bytes of compressed input per read.
