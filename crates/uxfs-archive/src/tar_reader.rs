@@ -316,7 +316,7 @@ impl TarSource {
         Ok(match header.typeflag() {
             b'1' => {
                 let target = link(extended)?;
-                self.skip_data_of_none(header, extended)?;
+                self.skip_stray_data(header, extended)?;
                 let normal = normal_path(&target).map_err(|what| format!("link target: {what}"))?;
                 Kind::Hardlink { target: normal }
             }
@@ -341,7 +341,7 @@ impl TarSource {
             }
             // Before ustar, a directory was a file whose name ends in a slash.
             0 | b'0' if slash => {
-                self.skip_data_of_none(header, extended)?;
+                self.skip_stray_data(header, extended)?;
                 Kind::Dir
             }
             flag => {
@@ -390,10 +390,10 @@ impl TarSource {
         Ok(Kind::File { size, map })
     }
 
-    /// For entries that have no data of their own, though their headers may have a size: most writers
-    /// give hard links the file's size but no data; a few write the data. So it is with directories
-    /// in V7 archives. The next block shows which.
-    fn skip_data_of_none(&mut self, header: &Header, extended: &Extended) -> Result<(), Fault> {
+    /// Skips the data of an entry whose type has none. Most writers give hard links the file's size
+    /// but no data; a few write the data. Directories in V7 archives may have either, too. The next
+    /// block shows which.
+    fn skip_stray_data(&mut self, header: &Header, extended: &Extended) -> Result<(), Fault> {
         let size = stored_size(header, extended)?;
         if size == 0 {
             return Ok(());

@@ -433,8 +433,8 @@ fn a_failing_device_shuts_the_volume_down() {
     }
 }
 
-/// A transaction that ends after a roll, or in a panic, fails also those who wait for the journal,
-/// of whom none drives it.
+/// A transaction that is dropped after a roll, or by a panic, fails all waiters of the journal, even
+/// if no thread drives it.
 #[test]
 fn a_half_made_change_fails_all_waiters() {
     for panics in [false, true] {

@@ -85,14 +85,7 @@ pub(crate) fn recover(
             other => lsn_ahead::refuse(&other?, bounds.head)?,
         }
     }
-    let mut recovery = Recovery {
-        bounds,
-        replay: replay.report.clone(),
-        intents: 0,
-        unlinked: 0,
-        staged: 0,
-        in_memory: options.read_only,
-    };
+    let mut recovery = Recovery::of_replay(bounds, &replay.report, options.read_only);
     let dev = match options.read_only {
         true => in_memory(replay, &mut recovery)?,
         false => complete(dev, log, replay, &mut recovery, ROUND)?,
@@ -192,14 +185,7 @@ pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
     let replay = uxfs_journal::recovery::replay(dev, &log, &bounds, sb, Limits { bytes: MEMORY })?;
     let torn = bounds.torn.is_some();
     let replayed = Arc::clone(&replay.overlay);
-    let mut recovery = Recovery {
-        bounds,
-        replay: replay.report.clone(),
-        intents: 0,
-        unlinked: 0,
-        staged: 0,
-        in_memory: true,
-    };
+    let mut recovery = Recovery::of_replay(bounds, &replay.report, true);
     let finished = || {
         let below: Arc<dyn BlockDev> = Arc::<Overlay>::clone(&replayed);
         let overlay = Arc::new(Overlay::new(below, MEMORY));

@@ -317,14 +317,7 @@ fn a_file_is_freed_in_several_rounds() {
     let sb = Superblock::verify(&sector).unwrap();
     let replay = uxfs_journal::recovery::replay(&dev, &log, &bounds, sb, Limits { bytes: MEMORY });
     let replay = replay.unwrap();
-    let mut recovery = Recovery {
-        bounds,
-        replay: replay.report.clone(),
-        intents: 0,
-        unlinked: 0,
-        staged: 0,
-        in_memory: false,
-    };
+    let mut recovery = Recovery::of_replay(bounds, &replay.report, false);
     complete(&dev, &log, replay, &mut recovery, 1).unwrap();
     assert_eq!(recovery.unlinked, 2);
     let found = log.find(&*dev).unwrap();

@@ -50,7 +50,7 @@ pub(super) fn fill_all(
     for number in 0..origin.len() {
         // Whiteouts apply to the layers below, wherever they stand in their own layer: apply them
         // first.
-        if origin.may_hide(number) && !(fresh && number == 0) {
+        if origin.may_have_whiteouts(number) && !(fresh && number == 0) {
             import.apply_whiteouts(open(number)?)?;
         }
         import.single = origin.len() == 1;

@@ -26,8 +26,9 @@ pub enum ImportSource {
     Protofile(PathBuf, ProtoOptions),
     /// A stack of layers, the lowest first, by the rules of OCI: `.wh.NAME` hides `NAME` of lower
     /// layers, `.wh..wh..opq` hides everything that lower layers have in its directory, and an
-    /// entry replaces what lower layers have at its path. A layer is read twice or three times: for the
-    /// size of a new image, for its whiteouts if it has any, and for its files.
+    /// entry replaces what lower layers have at its path. A layer is
+    /// read for the size of a new image unless that is given, then for its whiteouts unless the first
+    /// pass found none, then for its files.
     Layers(Vec<PathBuf>),
     /// An image of an OCI image layout.
     #[cfg(feature = "oci")]
@@ -171,12 +172,12 @@ impl Origin {
     }
 
     /// Notes that a layer has no whiteouts: it need not be read for them.
-    pub(super) fn has_no_whiteouts(&mut self, number: usize) {
+    pub(super) fn note_no_whiteouts(&mut self, number: usize) {
         self.without_whiteouts.push(number);
     }
 
     /// May this layer have whiteouts?
-    pub(super) fn may_hide(&self, number: usize) -> bool {
+    pub(super) fn may_have_whiteouts(&self, number: usize) -> bool {
         self.layered && !self.without_whiteouts.contains(&number)
     }
 

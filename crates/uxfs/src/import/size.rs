@@ -62,7 +62,7 @@ pub(super) fn of_image(options: &ImportOptions, origin: &mut Origin) -> Result<u
     };
     for number in 0..origin.len() {
         if !measure.add(origin.open(number)?)? {
-            origin.has_no_whiteouts(number);
+            origin.note_no_whiteouts(number);
         }
     }
     let needed = measure.needed();
