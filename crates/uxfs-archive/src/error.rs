@@ -85,6 +85,9 @@ pub enum ArchiveError {
         /// The problem, and what the user can do.
         what: String,
     },
+    /// What stands between a source and its consumer failed.
+    #[error(transparent)]
+    Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl ArchiveError {

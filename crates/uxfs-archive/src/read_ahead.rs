@@ -2,7 +2,9 @@
 //!
 //! The thread opens and examines files and reads their data into batches, which it sends through a
 //! bounded channel; a second channel returns the empty ones. So the system calls for many small
-//! files overlap with the consumer's work.
+//! files overlap with the consumer's work, and what a wrapper of the source does with each entry.
+//! Data that lies in one file of the host ([`Source::data_position`]) is not read: the consumer gets
+//! its place, and a second handle of the file.
 //!
 //! Invariants:
 //! 1. The consumer sees the entries, the data, the warnings and the error of the source, in order.
@@ -11,17 +13,23 @@
 //! 3. At most `BATCHES_AHEAD + 2` batches exist, each of `BATCH_BYTES` of data and `BATCH_ITEMS`
 //!    items.
 //! 4. Dropping the consumer's side ends the thread.
+//! 5. A place that the consumer gets lay within the file when the thread began. Other data is read by
+//!    the thread, which reports that it is missing.
 //!
 //! Used by the importers of trees.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
-use crate::entry::Entry;
-use crate::error::ArchiveError;
+use uxfs_host::FileExt;
+
+use crate::entry::{Entry, Kind};
+use crate::error::{ArchiveError, show};
 use crate::source::Source;
+use crate::window::{self, Window, Windowed};
 
 /// Bytes of data in a batch.
 const BATCH_BYTES: usize = 512 << 10;
@@ -32,11 +40,30 @@ const BATCH_ITEMS: usize = 256;
 const BATCHES_AHEAD: usize = 8;
 
 enum Item {
-    Entry(Box<Entry>),
+    Entry(Box<Entry>, Option<Place>),
     /// This many bytes of the entry's data, at the front of those not yet consumed.
     Data(usize),
     Failed(ArchiveError),
     End,
+}
+
+/// Where the data of an entry lies in the source's file.
+#[derive(Clone, Copy)]
+struct Place {
+    offset: u64,
+    len: u64,
+}
+
+/// The data of the current entry, if it is not in the batches.
+#[derive(Default)]
+struct InPlace {
+    /// `None`: the data is in the batches.
+    place: Option<Place>,
+    /// Bytes that were read, at most the place's length.
+    done: u64,
+    /// The entry's path.
+    path: Vec<u8>,
+    window: Window,
 }
 
 #[derive(Default)]
@@ -58,21 +85,26 @@ pub struct ReadAhead {
     thread: Option<JoinHandle<()>>,
     warnings: Vec<String>,
     ended: bool,
+    /// The source's file, to which the places refer.
+    file: Option<File>,
+    current: InPlace,
 }
 
 impl ReadAhead {
     /// Starts to read `source`, which was not read from yet.
     ///
     /// # Errors
-    /// The host's error for a new thread.
+    /// The host's error for a new thread, or for another handle of the source's file.
     pub fn start(source: Box<dyn Source>) -> Result<Self, ArchiveError> {
+        let failed = |error| ArchiveError::io("starting the thread that reads ahead", error);
+        let file = source.file().map(File::try_clone).transpose().map_err(failed)?;
+        let end = file.as_ref().map(File::metadata).transpose().map_err(failed)?;
+        let end = end.map_or(0, |meta| meta.len());
         let (full, batches) = sync_channel(BATCHES_AHEAD);
         let (empties, returned) = sync_channel(BATCHES_AHEAD);
         let thread = std::thread::Builder::new().name("uxfs-read-ahead".into());
-        let reader = Reader { source, full, returned, batch: Batch::default() };
-        let thread = thread
-            .spawn(move || reader.run())
-            .map_err(|error| ArchiveError::io("starting the thread that reads ahead", error))?;
+        let reader = Reader { source, end, full, returned, batch: Batch::default() };
+        let thread = thread.spawn(move || reader.run()).map_err(failed)?;
         Ok(Self {
             batches: Some(batches),
             empties,
@@ -80,6 +112,8 @@ impl ReadAhead {
             thread: Some(thread),
             warnings: Vec::new(),
             ended: false,
+            file,
+            current: InPlace::default(),
         })
     }
 
@@ -124,12 +158,36 @@ impl ReadAhead {
     }
 }
 
+impl Windowed for ReadAhead {
+    fn window(&mut self) -> &mut Window {
+        &mut self.current.window
+    }
+
+    fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
+        let (Some(file), Some(place)) = (&self.file, self.current.place) else { return Ok(0) };
+        let left = place.len - self.current.done;
+        let count = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        let read = file.read_exact_at(&mut buf[..count], place.offset + self.current.done);
+        read.map_err(|e| ArchiveError::io(format!("reading {}", show(&self.current.path)), e))?;
+        self.current.done += count as u64;
+        Ok(count)
+    }
+}
+
 impl Source for ReadAhead {
     fn next(&mut self) -> Result<Option<Entry>, ArchiveError> {
+        self.current.place = None;
+        self.current.window.clear();
         while !self.ended {
             self.advance()?;
             match self.batch.items.pop_front() {
-                Some(Item::Entry(entry)) => return Ok(Some(*entry)),
+                Some(Item::Entry(entry, place)) => {
+                    if place.is_some() {
+                        self.current.path.clone_from(&entry.path);
+                    }
+                    (self.current.place, self.current.done) = (place, 0);
+                    return Ok(Some(*entry));
+                }
                 Some(Item::Data(len)) => self.batch.at += len,
                 Some(Item::Failed(error)) => {
                     self.ended = true;
@@ -143,6 +201,9 @@ impl Source for ReadAhead {
     }
 
     fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
+        if self.current.place.is_some() {
+            return window::read(self, buf);
+        }
         let count = self.ready(buf.len())?;
         let at = self.batch.at;
         buf[..count].copy_from_slice(&self.batch.bytes[at..at + count]);
@@ -151,13 +212,18 @@ impl Source for ReadAhead {
     }
 
     fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
+        if self.current.place.is_some() {
+            return window::chunk(self);
+        }
         let count = self.ready(usize::MAX)?;
         let at = self.batch.at;
         Ok(&self.batch.bytes[at..at + count])
     }
 
     fn consume(&mut self, count: usize) {
-        if let Some(Item::Data(len)) = self.batch.items.front_mut() {
+        if self.current.place.is_some() {
+            self.current.window.consume(count);
+        } else if let Some(Item::Data(len)) = self.batch.items.front_mut() {
             let count = count.min(*len);
             *len -= count;
             self.batch.at += count;
@@ -165,6 +231,14 @@ impl Source for ReadAhead {
                 self.batch.items.pop_front();
             }
         }
+    }
+
+    fn data_position(&self) -> Option<u64> {
+        self.current.place.map(|place| place.offset)
+    }
+
+    fn file(&self) -> Option<&File> {
+        self.file.as_ref()
     }
 
     fn progress(&self) -> (u64, Option<u64>) {
@@ -190,6 +264,8 @@ impl Drop for ReadAhead {
 /// The thread's side.
 struct Reader {
     source: Box<dyn Source>,
+    /// Length of the source's file.
+    end: u64,
     full: SyncSender<Batch>,
     returned: Receiver<Batch>,
     batch: Batch,
@@ -214,11 +290,18 @@ impl Reader {
     fn read_all(&mut self) -> Result<Result<(), ArchiveError>, Gone> {
         loop {
             match self.source.next() {
-                Ok(Some(entry)) => self.push(Item::Entry(Box::new(entry)))?,
+                Ok(Some(entry)) => {
+                    let place = self.place(&entry);
+                    self.push(Item::Entry(Box::new(entry), place))?;
+                    if place.is_some() {
+                        continue;
+                    }
+                }
                 Ok(None) => return Ok(Ok(())),
                 Err(error) => return Ok(Err(error)),
             }
             loop {
+                self.batch.bytes.resize(BATCH_BYTES, 0);
                 let at = self.batch.at;
                 if at == BATCH_BYTES {
                     self.send()?;
@@ -234,6 +317,14 @@ impl Reader {
                 }
             }
         }
+    }
+
+    /// Where the entry's data lies, all of it (invariant 5).
+    fn place(&self, entry: &Entry) -> Option<Place> {
+        let Kind::File { map, .. } = &entry.kind else { return None };
+        let (offset, len) = (self.source.data_position()?, map.data_len());
+        let within = offset.checked_add(len).is_some_and(|end| end <= self.end);
+        within.then_some(Place { offset, len })
     }
 
     fn push(&mut self, item: Item) -> Result<(), Gone> {
@@ -255,7 +346,6 @@ impl Reader {
     fn renew(&mut self) {
         self.batch = self.returned.try_recv().unwrap_or_default();
         self.batch.items.clear();
-        self.batch.bytes.resize(BATCH_BYTES, 0);
         self.batch.at = 0;
     }
 }

@@ -95,7 +95,7 @@ impl FileContexts {
     }
 
     /// Begins a series of lookups, which is fastest if paths of one directory follow each other.
-    pub fn lookup(&self) -> Lookup<'_> {
+    pub fn lookup(&self) -> Lookup<&Self> {
         Lookup::new(self)
     }
 

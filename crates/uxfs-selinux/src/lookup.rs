@@ -9,6 +9,7 @@
 //!    deeper is looked up among all rules.
 
 use std::borrow::Cow;
+use std::ops::Deref;
 
 use crate::contexts::FileContexts;
 use crate::error::ContextsError;
@@ -17,10 +18,10 @@ use crate::kind::FileKind;
 /// Most levels that are kept. Each has its path, so memory grows with the square of the depth.
 const LEVELS_MAX: usize = 256;
 
-/// A series of lookups.
+/// A series of lookups in rules that are borrowed, or held by an [`Arc`](std::sync::Arc).
 #[derive(Debug)]
-pub struct Lookup<'a> {
-    contexts: &'a FileContexts,
+pub struct Lookup<C> {
+    contexts: C,
     /// The directory of the last level.
     dir: Vec<u8>,
     levels: Vec<Level>,
@@ -43,8 +44,9 @@ struct Level {
     rules: Vec<u32>,
 }
 
-impl<'a> Lookup<'a> {
-    pub(crate) fn new(contexts: &'a FileContexts) -> Self {
+impl<C: Deref<Target = FileContexts>> Lookup<C> {
+    /// Begins a series of lookups, which is fastest if paths of one directory follow each other.
+    pub fn new(contexts: C) -> Self {
         Self { contexts, dir: Vec::new(), levels: Vec::new(), path: Vec::new() }
     }
 
@@ -54,20 +56,16 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     /// A regular expression took too long.
-    pub fn label(
-        &mut self,
-        path: &[u8],
-        kind: FileKind,
-    ) -> Result<Option<&'a [u8]>, ContextsError> {
-        let contexts = self.contexts;
+    pub fn label(&mut self, path: &[u8], kind: FileKind) -> Result<Option<&[u8]>, ContextsError> {
         let end = path.iter().rposition(|byte| *byte == b'/').unwrap_or(0);
         let (dir, name) = (&path[..end], path.get(end + 1..).unwrap_or_default());
         let deep = dir.iter().filter(|byte| **byte == b'/').nth(LEVELS_MAX).is_some();
         if name.is_empty() || deep {
+            let contexts = &*self.contexts;
             return find(contexts, &contexts.others, &replace(contexts, path.into()), kind);
         }
         let level = self.enter(dir);
-        let level = &self.levels[level];
+        let (level, contexts) = (&self.levels[level], &*self.contexts);
         if level.has_aliases && is_alias(contexts, path) {
             return find(contexts, &contexts.others, &replace(contexts, path.into()), kind);
         }
@@ -90,14 +88,14 @@ impl<'a> Lookup<'a> {
             self.levels.pop();
         }
         if self.levels.is_empty() {
-            self.levels.push(Level::new(self.contexts, b"", None));
+            self.levels.push(Level::new(&self.contexts, b"", None));
         }
         let mut len = self.levels.last().map_or(0, |level| level.len);
         self.dir.truncate(len);
         while len < dir.len() {
             let name = dir[len + 1..].iter().position(|byte| *byte == b'/');
             let next = name.map_or(dir.len(), |at| len + 1 + at);
-            let level = Level::new(self.contexts, &dir[..next], self.levels.last());
+            let level = Level::new(&self.contexts, &dir[..next], self.levels.last());
             self.levels.push(level);
             self.dir.extend_from_slice(&dir[len..next]);
             len = next;

@@ -1,11 +1,16 @@
 //! Sources that a thread reads ahead.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::process::Command;
 
-use uxfs_archive::{DirOptions, DirSource, ProtoOptions, ProtoSource, ReadAhead, Source, Time};
+use uxfs_archive::{
+    ArchiveError, DirOptions, DirSource, Kind, ProtoOptions, ProtoSource, ReadAhead, Source, Time,
+    open,
+};
 
-use crate::tree::{Lenient, assert_same, items, make_full, read};
+use crate::tree::{Lenient, assert_same, items, make_full, read, run};
 
 fn ahead(path: &Path) -> ReadAhead {
     let source = DirSource::new(path, DirOptions::default()).unwrap();
@@ -74,6 +79,73 @@ fn entries_before_an_error_arrive_and_the_error_follows() {
     };
     assert_eq!(total, 2 << 20);
     assert!(error.to_string().contains("line 5"), "{error}");
+}
+
+/// The data of an archive is not passed through the thread: its place is.
+#[test]
+fn data_of_one_file_stays_where_it_lies() {
+    let dir = tempfile::tempdir().unwrap();
+    let (tree, archive) = (dir.path().join("tree"), dir.path().join("tree.tar"));
+    fs::create_dir(&tree).unwrap();
+    make_full(&tree);
+    run(Command::new("tar")
+        .arg("-C")
+        .arg(&tree)
+        .args(["--sparse", "--format=pax", "-cf"])
+        .args([archive.as_os_str(), ".".as_ref()]));
+    let plain = || open(&archive).unwrap();
+    let mut source = ReadAhead::start(plain()).unwrap();
+    assert_same(&items(&mut source), &items(&mut *plain()), Lenient::default());
+
+    let (mut source, mut wanted) = (ReadAhead::start(plain()).unwrap(), plain());
+    let mut found = 0;
+    while let Some(entry) = source.next().unwrap() {
+        assert_eq!(wanted.next().unwrap().unwrap(), entry);
+        assert_eq!(source.data_position(), wanted.data_position(), "{entry:?}");
+        let Some(at) = source.data_position() else { continue };
+        let Kind::File { map, .. } = &entry.kind else { panic!("{entry:?} has data") };
+        let mut there = vec![0; map.data_len() as usize];
+        source.file().unwrap().read_exact_at(&mut there, at).unwrap();
+        // In pieces, by `read` and by `chunk`.
+        let mut piece = vec![0; there.len().min(100)];
+        let count = source.read(&mut piece).unwrap();
+        let mut read = piece[..count].to_vec();
+        loop {
+            let chunk = source.chunk().unwrap();
+            let count = chunk.len().min(1000);
+            read.extend_from_slice(&chunk[..count]);
+            source.consume(count);
+            if count == 0 {
+                break;
+            }
+        }
+        assert!(read == there, "{}", entry.path.escape_ascii());
+        found += 1;
+    }
+    assert!(found > 8 && wanted.next().unwrap().is_none(), "{found}");
+}
+
+/// An archive that ends within the data of a file is cut short with the thread too.
+#[test]
+fn data_that_is_cut_off_has_no_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, archive) = (dir.path().join("data"), dir.path().join("data.tar"));
+    fs::write(&data, vec![5; 100_000]).unwrap();
+    run(Command::new("tar").arg("-C").arg(dir.path()).arg("-cf").arg(&archive).arg("data"));
+    fs::File::options().write(true).open(&archive).unwrap().set_len(50_000).unwrap();
+    let mut source = ReadAhead::start(open(&archive).unwrap()).unwrap();
+    assert_eq!(source.next().unwrap().unwrap().path, b"data");
+    assert_eq!(source.data_position(), None);
+    let mut total = 0;
+    let error = loop {
+        match source.read(&mut [0; 5000]) {
+            Ok(0) => panic!("it ended after {total} bytes"),
+            Ok(count) => total += count,
+            Err(error) => break error,
+        }
+    };
+    assert_eq!(total, 50_000 - 512);
+    assert!(matches!(error, ArchiveError::Truncated { .. }), "{error}");
 }
 
 /// A source that panics.

@@ -162,7 +162,7 @@ pub struct CopyTo<'a, T: TargetTree> {
 pub struct Copier<'a, T: TargetTree> {
     options: CopyOptions,
     confirm: Option<Confirm<'a>>,
-    labeller: Option<Labeller<'a>>,
+    labeller: Option<Labeller<&'a FileContexts>>,
     links: HashMap<FileId, T::LinkHandle>,
     buffer: Vec<u8>,
 }

@@ -13,7 +13,7 @@ use uxfs_selinux::ContextsError;
 pub enum ImportError {
     /// The source could not be read or is damaged.
     #[error(transparent)]
-    Source(#[from] ArchiveError),
+    Source(ArchiveError),
     /// A new file system could not be created.
     #[error(transparent)]
     Mkfs(#[from] mkfs::MkfsError),
@@ -58,5 +58,17 @@ pub enum ImportError {
 impl ImportError {
     pub(super) fn host(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| Self::Host { path: path.to_owned(), source }
+    }
+}
+
+impl From<ArchiveError> for ImportError {
+    fn from(error: ArchiveError) -> Self {
+        match error {
+            ArchiveError::Other(inner) => match inner.downcast::<ContextsError>() {
+                Ok(labels) => Self::Labels(*labels),
+                Err(inner) => Self::Source(ArchiveError::Other(inner)),
+            },
+            other => Self::Source(other),
+        }
     }
 }

@@ -1,13 +1,15 @@
 //! Adds all entries of a source to an open volume.
 //!
-//! 1. The calling thread changes the volume. Another one reads ahead what lies in many files of the
-//!    host ([`ReadAhead`]), and others write the data ([`BulkWriter`]).
+//! 1. The calling thread changes the volume. Another one reads ahead the entries of what lies in files
+//!    of the host, and finds their labels ([`ReadAhead`]); others copy the data ([`BulkWriter`]). What
+//!    is decompressed has threads of its own already.
 
 use uxfs_archive::{ReadAhead, Source};
 use uxfs_core::{BulkWriter, Fs};
 
 use super::adjust::Adjust;
 use super::error::ImportError;
+use super::labelled::Labelled;
 use super::limit::unpack_limit;
 use super::origin::Origin;
 use super::progress::{ImportSummary, Progress};
@@ -115,7 +117,10 @@ impl<'a> Import<'a> {
         let copy = copy.map_err(ImportError::Data)?;
         let writer = BulkWriter::start(self.fs, copy.as_ref())?;
         let mut tree = Tree::new(self.fs, self.layered, self.adjust);
-        if source.many_files() {
+        if let Some(contexts) = self.adjust.labelling.contexts() {
+            source = Box::new(Labelled::new(source, contexts));
+        }
+        if source.many_files() || source.file().is_some() {
             source = Box::new(ReadAhead::start(source)?);
         }
         while let Some(mut entry) = source.next()? {

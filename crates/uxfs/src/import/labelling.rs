@@ -1,6 +1,6 @@
 //! When an import gives files their SELinux labels.
 //!
-//! 1. Rules that are known before the first entry label each file as it is made: rules from files,
+//! 1. Rules that are known before the first entry label each entry as it is read: rules from files,
 //!    and the policy in a directory that becomes a new volume.
 //! 2. Other trees bring their policy along: archives, layers, trees that are added to others. Then
 //!    the volume is labelled by the policy that it holds in the end, in a second pass.
@@ -43,14 +43,14 @@ impl Labelling {
     }
 
     /// The rules for files as they are made.
-    pub(super) fn contexts(&self) -> Option<&FileContexts> {
-        self.contexts.as_deref()
+    pub(super) fn contexts(&self) -> Option<&Arc<FileContexts>> {
+        self.contexts.as_ref()
     }
 
     /// Labels the root directory of a new volume.
     pub(super) fn begin(&self, fs: &Fs) -> Result<(), ImportError> {
         let Some(contexts) = self.contexts() else { return Ok(()) };
-        if let Some(value) = Labeller::new(contexts).value(b"", FileKind::Dir)? {
+        if let Some(value) = Labeller::new(&**contexts).value(b"", FileKind::Dir)? {
             fs.set_xattr(fs.root(), XATTR, &value, XattrMode::Any)?;
         }
         Ok(())

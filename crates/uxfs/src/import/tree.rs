@@ -20,7 +20,7 @@ use uxfs_format::timestamp::Timestamp;
 
 use super::adjust::Adjust;
 use super::error::ImportError;
-use crate::labels::{FileKind, Labeller};
+use crate::labels::{FileContexts, FileKind, Labeller};
 
 /// Bytes of directory paths whose inode is cached; above this the cache is emptied.
 const CACHED_PATH_BYTES: usize = 16 << 20;
@@ -54,8 +54,8 @@ pub(super) struct Tree<'a> {
     cached_bytes: usize,
     /// Attributes that directories get when everything is in them.
     final_attrs: BTreeMap<Ino, SetAttr>,
-    /// Adds SELinux labels.
-    labeller: Option<Labeller<'a>>,
+    /// Labels directories that have no entry.
+    labeller: Option<Labeller<&'a FileContexts>>,
     /// User and group of directories that have no entry.
     owner: (u32, u32),
 }
@@ -63,7 +63,7 @@ pub(super) struct Tree<'a> {
 impl<'a> Tree<'a> {
     pub(super) fn new(fs: &'a Fs, layered: bool, adjust: &'a Adjust) -> Self {
         let dirs = HashMap::from([(Vec::new(), fs.root())]);
-        let labeller = adjust.labelling.contexts().map(Labeller::new);
+        let labeller = adjust.labelling.contexts().map(|contexts| Labeller::new(&**contexts));
         let owner = adjust.owners.of_root();
         Self { fs, layered, dirs, cached_bytes: 0, final_attrs: BTreeMap::new(), labeller, owner }
     }
@@ -124,7 +124,7 @@ impl<'a> Tree<'a> {
             self.keep_times(parent)?;
         }
         let mut new = new_inode(&entry.meta);
-        let xattrs = self.xattrs(entry, added)?;
+        let xattrs = xattrs(entry, added);
         new.attr_bytes = xattrs.iter().map(|(n, v)| n.len() + v.len()).sum();
         new.mode |= match &entry.kind {
             Kind::File { .. } if entry.meta.reserve > 0 => {
@@ -397,21 +397,12 @@ impl<'a> Tree<'a> {
         Ok(total)
     }
 
-    /// The attributes of an entry, with its label.
-    fn xattrs(&mut self, entry: &Entry, added: &mut Added) -> Result<Pairs, ImportError> {
-        let mut xattrs = xattrs(entry, added);
-        if let (Some(labeller), Some(kind)) = (&mut self.labeller, file_kind(&entry.kind)) {
-            labeller.set(&mut xattrs, &entry.path, kind)?;
-        }
-        Ok(xattrs)
-    }
-
     fn add_root(&mut self, entry: &Entry, added: &mut Added) -> Result<(), ImportError> {
         if entry.kind != Kind::Dir {
             return Err(Error::NotDir.into());
         }
         let root = self.fs.root();
-        let xattrs = self.xattrs(entry, added)?;
+        let xattrs = xattrs(entry, added);
         self.set_xattrs(root, &xattrs)?;
         self.final_attrs.insert(root, dir_attrs(&new_inode(&entry.meta)));
         Ok(())
@@ -602,20 +593,6 @@ fn xattrs(entry: &Entry, added: &mut Added) -> Pairs {
         }
     }
     kept
-}
-
-/// The type of an entry's file; `None` for another name of a file.
-fn file_kind(kind: &Kind) -> Option<FileKind> {
-    Some(match kind {
-        Kind::File { .. } => FileKind::File,
-        Kind::Dir => FileKind::Dir,
-        Kind::Symlink { .. } => FileKind::Symlink,
-        Kind::Char { .. } => FileKind::Char,
-        Kind::Block { .. } => FileKind::Block,
-        Kind::Fifo => FileKind::Fifo,
-        Kind::Socket => FileKind::Socket,
-        Kind::Hardlink { .. } => return None,
-    })
 }
 
 /// Hands a file's data to the writer: from offset `from` of the source's file, or read from the

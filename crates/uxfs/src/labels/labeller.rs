@@ -1,16 +1,18 @@
 //! Labels for files that are being made.
 
+use std::ops::Deref;
+
 use uxfs_selinux::{ContextsError, FileContexts, FileKind, Lookup, XATTR};
 
 /// Adds labels to attributes.
-pub(crate) struct Labeller<'a> {
-    lookup: Lookup<'a>,
+pub(crate) struct Labeller<C> {
+    lookup: Lookup<C>,
     path: Vec<u8>,
 }
 
-impl<'a> Labeller<'a> {
-    pub(crate) fn new(contexts: &'a FileContexts) -> Self {
-        Self { lookup: contexts.lookup(), path: Vec::new() }
+impl<C: Deref<Target = FileContexts>> Labeller<C> {
+    pub(crate) fn new(contexts: C) -> Self {
+        Self { lookup: Lookup::new(contexts), path: Vec::new() }
     }
 
     /// The attribute's value for the file at this path, which has no leading slash.

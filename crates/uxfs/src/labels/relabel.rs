@@ -102,7 +102,7 @@ struct Level {
 struct Walk<'a> {
     fs: &'a Fs,
     options: RelabelOptions,
-    lookup: Lookup<'a>,
+    lookup: Lookup<&'a FileContexts>,
     /// Files with several names that have their label.
     seen: HashSet<Ino>,
     summary: RelabelSummary,
@@ -165,7 +165,8 @@ impl Walk<'_> {
             return Ok(());
         }
         let Some(kind) = FileKind::of_mode(stat.mode.into()) else { return Ok(()) };
-        let Some(new) = self.lookup.label(path, kind)? else { return Ok(()) };
+        let Some(new) = self.lookup.label(path, kind)?.map(<[u8]>::to_vec) else { return Ok(()) };
+        let new = &*new;
         let old = match self.fs.get_xattr(stat.ino, XATTR) {
             Ok(value) => Some(value),
             Err(Error::NoAttr) => None,
