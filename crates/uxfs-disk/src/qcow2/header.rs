@@ -114,6 +114,13 @@ pub(super) fn has_backing(file: &File) -> io::Result<bool> {
     Ok(offset != [0; 8])
 }
 
+/// Bytes of a cluster of the image of a checked header.
+pub(super) fn cluster_size(file: &File) -> io::Result<u64> {
+    let mut bits = [0; 4];
+    file.read_exact_at(&mut bits, 20)?;
+    Ok(1 << u32::from_be_bytes(bits).min(*CLUSTER_BITS.end()))
+}
+
 /// Sorts the names of features in the header of a new image, which `imago` writes in a random order.
 pub(super) fn sort_feature_names(file: &File) -> io::Result<()> {
     let mut raw = [0; HEADER];

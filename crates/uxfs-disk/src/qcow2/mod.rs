@@ -12,6 +12,10 @@
 //!    every moment.
 //! 5. The image gives out its clusters in the order of the writes, and of the calls of
 //!    [`BlockDev::will_write_bulk`]: data that several threads write has the same clusters again.
+//! 6. A write that covers a part of a cluster which nothing has written yet fills that cluster with
+//!    zeroes first, in one ordinary write. `imago` would lengthen the file instead, and wait for all
+//!    writes in flight each time. Every write passes [`Qcow2Dev::prepare`], so a cluster is filled
+//!    before any data is in it.
 
 mod header;
 
@@ -23,8 +27,9 @@ use imago::format::PreallocateMode;
 use imago::format::gate::ImplicitOpenGate;
 use imago::qcow2::Qcow2;
 use imago::{
-    FormatAccess, FormatCreateBuilder, FormatDriverBuilder, StorageExt, StorageOpenOptions,
+    FormatAccess, FormatCreateBuilder, FormatDriverBuilder, Mapping, StorageExt, StorageOpenOptions,
 };
+use parking_lot::Mutex;
 
 use crate::bulk::Bulk;
 use crate::flusher::Flusher;
@@ -36,9 +41,17 @@ type Image = FormatAccess<imago::file::File>;
 /// Maximum number of images in a chain of backing files.
 const DEPTH_MAX: u32 = 16;
 
+/// Bytes of the largest cluster that is filled with zeroes. Larger ones may stay sparse on the host.
+const FILLED_MAX: u64 = 64 << 10;
+static ZEROES: [u8; FILLED_MAX as usize] = [0; FILLED_MAX as usize];
+
 /// A volume or disk in a qcow2 image.
 pub struct Qcow2Dev {
     image: Image,
+    /// Bytes of a cluster.
+    cluster: u64,
+    /// Held while clusters are filled with zeroes (invariant 6).
+    filling: Mutex<()>,
     /// The image file; its length is checked for truncation.
     file: File,
     /// Bulk data on its way to the disk.
@@ -80,7 +93,17 @@ impl Qcow2Dev {
         let len = image.size();
         let (file, flusher) = (file.try_clone()?, Flusher::new(file, write)?);
         let presence = Presence::new(true, file.metadata()?.len());
-        Ok(Self { image, file, bulk: Bulk::default(), flusher, presence, len, read_only: !write })
+        Ok(Self {
+            image,
+            cluster: header::cluster_size(&file)?,
+            filling: Mutex::new(()),
+            file,
+            bulk: Bulk::default(),
+            flusher,
+            presence,
+            len,
+            read_only: !write,
+        })
     }
 
     /// Gives the disk another length, durably. What was behind the new end is lost; what is new reads as
@@ -114,10 +137,32 @@ impl Qcow2Dev {
         Ok(())
     }
 
+    /// Fills the clusters that a range covers in part and that nothing has written yet.
+    fn prepare(&self, offset: u64, len: u64) -> io::Result<()> {
+        let (cluster, end) = (self.cluster, offset + len);
+        if cluster > FILLED_MAX || len == 0 {
+            return Ok(());
+        }
+        let head = (!offset.is_multiple_of(cluster)).then_some(offset - offset % cluster);
+        let tail = (!end.is_multiple_of(cluster)).then_some(end - end % cluster);
+        for at in head.into_iter().chain(tail.filter(|at| head != Some(*at))) {
+            // The last cluster may lie only in part within the disk.
+            let size = cluster.min(self.len - at);
+            let _filling = self.filling.lock();
+            if let (Mapping::Zero { .. }, mapped) = self.image.get_mapping(at, size)?
+                && mapped >= size
+            {
+                self.image.write(&ZEROES[..size as usize], at)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives a range that will be overwritten its clusters.
     fn map_whole(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check(offset, usize::try_from(len).unwrap_or(usize::MAX))?;
         self.check_file()?;
+        self.prepare(offset, len)?;
         let mut at = offset;
         while at < offset + len {
             at += self.image.ensure_data_mapping(at, offset + len - at, true)?.2;
@@ -151,6 +196,7 @@ impl BlockDev for Qcow2Dev {
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check(offset, data.len())?;
         self.check_file()?;
+        self.prepare(offset, data.len() as u64)?;
         self.image.write(data, offset)
     }
 
@@ -162,6 +208,7 @@ impl BlockDev for Qcow2Dev {
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.check(offset, data.len())?;
         self.check_file()?;
+        self.prepare(offset, data.len() as u64)?;
         let (mut rest, mut at) = (data, offset);
         while !rest.is_empty() {
             let len = rest.len() as u64;

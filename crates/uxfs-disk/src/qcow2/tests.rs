@@ -347,3 +347,46 @@ fn bulk_data_lies_where_its_places_were_fixed() {
         "the order of writes changes nothing"
     );
 }
+
+/// Writers of the parts of one cluster do not overwrite each other with its zeroes.
+#[test]
+fn parts_of_new_clusters_are_written_side_by_side() {
+    const CLUSTER: u64 = 64 << 10;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.qcow2");
+    let mut options = std::fs::OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+    create_qcow2(file, &path, 64 * MIB).unwrap();
+    let dev = open(&path, true).unwrap();
+    let part = |number: u64| pattern(number, 4096);
+    // Threads meet at each cluster, and each writes a part of it; nothing writes the fourth part.
+    let meet = std::sync::Barrier::new(3);
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let (dev, meet) = (&dev, &meet);
+            scope.spawn(move || {
+                for number in 0..500 {
+                    let at = number * 2 * CLUSTER + thread * CLUSTER / 4;
+                    meet.wait();
+                    match thread {
+                        2 => dev.write_bulk_at(at, &part(thread + number)).unwrap(),
+                        _ => dev.write_at(at, &part(thread + number)).unwrap(),
+                    }
+                }
+            });
+        }
+    });
+    for number in 0..500 {
+        let mut back = vec![1; CLUSTER as usize];
+        dev.read_at(number * 2 * CLUSTER, &mut back).unwrap();
+        let mut model = vec![0; CLUSTER as usize];
+        for thread in 0..3u64 {
+            model[(thread * CLUSTER / 4) as usize..][..4096]
+                .copy_from_slice(&part(thread + number));
+        }
+        assert!(back == model, "cluster {number}");
+    }
+    dev.flush().unwrap();
+    drop(dev);
+    qemu_img(dir.path(), &["check", "-q", "a.qcow2"]);
+}
