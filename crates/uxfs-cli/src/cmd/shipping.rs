@@ -148,6 +148,12 @@ impl Backing for Shipping {
         if let Some(error) = status.error {
             pairs.push(("ship_error", error));
         }
+        if let Some(pause) = status.next_try {
+            pairs.push(("ship_next_try_seconds", pause.as_secs().to_string()));
+        }
+        if status.stopped {
+            pairs.push(("ship_stopped", "yes".into()));
+        }
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
