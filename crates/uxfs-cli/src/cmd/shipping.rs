@@ -77,6 +77,11 @@ impl Shipping {
         Ok(Self::of(shipper, ship, Some(dir)))
     }
 
+    /// Does it hold a volume that lies in the store?
+    pub(super) fn holds(&self) -> bool {
+        self.shipper.holds()
+    }
+
     fn of(shipper: Shipper, ship: &Ship, cache: Option<PathBuf>) -> (Arc<dyn BlockDev>, Self) {
         let shipper = Arc::new(shipper);
         let dev = Arc::<Shipper>::clone(&shipper);
