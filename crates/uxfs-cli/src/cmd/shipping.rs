@@ -46,7 +46,7 @@ impl Shipping {
         let failed = |error: Error| refusal(&ship.url, &error);
         let address = address(&ship.url)?;
         let remote = remote::connect(&address, ship.key.as_deref(), true).map_err(failed)?;
-        let uuid = remote::uuid(&*dev).map_err(|error| Failure::host("the image", &error))?;
+        let uuid = remote::shippable(&*dev).map_err(|error| Failure::host("the image", &error))?;
         lineage::refuse_older(image, &dev, &remote)?;
         let shipper = Shipper::start(dev, remote, uuid, wanted(ship)).map_err(failed)?;
         let (dev, shipping) = Self::of(shipper, ship, None);

@@ -105,6 +105,24 @@ fn a_pinned_address_restores_only_the_checkpoint_that_it_means() {
     fixture.sh("test ! -e then.img");
 }
 
+/// One that is shipped without a part of it could not be opened.
+#[test]
+fn a_volume_on_several_devices_is_not_shipped() {
+    let fixture = Fixture::new();
+    let url = url(&fixture);
+    fixture.sh("truncate -s 300m a.img b.img; truncate -s 80m log.img rt.img; \
+            mkfs.xfs -q -l logdev=log.img a.img; mkfs.xfs -q -r rtdev=rt.img b.img");
+    for (image, options, said) in [
+        ("a.img", &[][..], "external log"),
+        ("a.img", &["--logdev", "log.img"], "external log"),
+        ("b.img", &[], "realtime device"),
+    ] {
+        let refused = fixture.uxfs(&[&["ship", image, &url], options].concat()).bad(1);
+        assert!(refused.contains(said) && refused.contains("cannot be shipped"), "{refused}");
+    }
+    fixture.sh("test -z \"$(find store -type f)\"");
+}
+
 #[test]
 fn an_encrypted_volume_needs_its_key() {
     let fixture = Fixture::with_image(&[]);
