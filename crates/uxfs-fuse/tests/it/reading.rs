@@ -1,12 +1,13 @@
-//! Reading while the device fails in part: what is there is read.
+//! Reading while the device fails in part: what is there is read, and a guest holds what it was shown.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
 use uxfs::posix::Creator;
 use uxfs::{Fs, NewInode};
 use uxfs_fuse::{MemoryGuest, Options};
-use uxfs_testkit::{FaultDev, Op, Rule};
+use uxfs_testkit::{EIO, FaultDev, Op, Rule};
 
 use crate::guests::{first_request, request};
 use crate::rig::Image;
@@ -14,6 +15,7 @@ use crate::rig::Image;
 const SIZE: u64 = 320 << 20;
 
 const LOOKUP: u32 = 1;
+const GETATTR: u32 = 3;
 const READLINK: u32 = 5;
 const READ: u32 = 15;
 const READDIR: u32 = 28;
@@ -90,5 +92,67 @@ fn a_full_host_keeps_nothing_from_being_read() {
     dev.clear();
     guest.end().unwrap();
     drop(dev);
+    image.judge();
+}
+
+/// The inodes in a listing with attributes, and where it goes on.
+fn listed(listing: &[u8]) -> (Vec<u64>, Option<u64>) {
+    let number = |at: usize| u64::from_le_bytes(*listing[at..].first_chunk().unwrap());
+    let (mut nodes, mut next, mut at) = (Vec::new(), None, 0);
+    while at < listing.len() {
+        nodes.extend(Some(number(at)).filter(|node| *node != 0));
+        next = Some(number(at + 136));
+        let name = (number(at + 144) & 0xffff_ffff) as usize;
+        at += (152 + name).next_multiple_of(8);
+    }
+    (nodes, next)
+}
+
+/// The device fails from some read on, at each place in turn. Whatever comes of it, the guest holds the inodes that
+/// it was shown and no other: it would never forget one of which it does not know.
+#[test]
+fn a_listing_that_fails_holds_only_what_it_showed() {
+    let image = Image::new(SIZE, &[]);
+    let fs = image.open();
+    let dir = fs.create(fs.root(), b"dir", &NewInode::dir(0o755)).unwrap();
+    let files: Vec<u64> = (0..300)
+        .map(|number| fs.create(dir, format!("{number:0200}").as_bytes(), &NewInode::file(0o644)))
+        .map(|file| file.unwrap().0)
+        .collect();
+    fs.close().unwrap();
+    let stale = -rustix::io::Errno::STALE.raw_os_error();
+    let mut in_part = 0;
+    for reads in 0.. {
+        let dev = device(&image);
+        let options = Options::parse("noatime").unwrap();
+        let guest = MemoryGuest::new(open(&dev, &options), &options);
+        guest.request(&first_request(), 4096);
+        assert_eq!(ask(&guest, LOOKUP, 1, b"dir\0").0, 0);
+        dev.add(Rule::on(&[Op::Read]).after(reads).fail(EIO));
+        let (mut shown, mut offset) = (HashSet::new(), 0);
+        let failed = loop {
+            let (error, listing) = ask(&guest, READDIRPLUS, dir.0, &reading(offset, 500_000));
+            let (nodes, next) = listed(&listing);
+            shown.extend(nodes);
+            match next {
+                _ if error != 0 => break true,
+                Some(next) => offset = next,
+                None => break false,
+            }
+        };
+        dev.clear();
+        for file in &files {
+            let expected = if shown.contains(file) { 0 } else { stale };
+            let held = ask(&guest, GETATTR, *file, &[0; 16]).0;
+            assert_eq!(held, expected, "{file} after {reads} reads");
+        }
+        guest.end().unwrap();
+        in_part += u32::from(failed && !shown.is_empty());
+        if !failed {
+            assert_eq!(shown.len(), files.len());
+            break;
+        }
+    }
+    assert!(in_part > 0, "no listing failed in its midst");
     image.judge();
 }
