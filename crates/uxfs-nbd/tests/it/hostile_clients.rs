@@ -4,6 +4,9 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_nbd::ServerOptions;
@@ -70,6 +73,43 @@ fn requests_that_cannot_be_done_are_answered_with_errors() {
         let found = u32::from_be_bytes(reply[4..8].try_into().unwrap());
         assert_eq!(found, error, "command {command} at {offset}, {len} bytes");
     }
+}
+
+/// Greets the server, and sends options.
+fn greeted(ours: &Ours, options: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(ours.socket()).unwrap();
+    stream.write_all(&[&[0, 0, 0, 3][..], options].concat()).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    stream
+}
+
+/// One takes its answers slowly, one has begun a request and is silent, one is silent in the handshake.
+#[test]
+fn clients_do_not_keep_a_server_that_is_stopped() {
+    const PIECE: u32 = 32 << 20;
+    let options = ServerOptions { export: "v".into(), ..ServerOptions::default() };
+    let ours = Ours::start(Arc::new(MemDev::new(PIECE.into())), options);
+    let mut slow = greeted(&ours, &option(1, b"v"));
+    slow.read_exact(&mut [0; 10]).unwrap();
+    slow.write_all(&request(0, 0, 0, PIECE).repeat(8)).unwrap();
+    slow.read_exact(&mut [0; 100]).unwrap();
+    let mut silent = greeted(&ours, &option(1, b"v"));
+    silent.write_all(&request(1, 0, 0, PIECE)).unwrap();
+    let _greeted = greeted(&ours, &[]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) && slow.read_exact(&mut [0; 65536]).is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let (ended, end) = channel();
+        std::thread::spawn(move || ended.send(ours.stop()));
+        // A limit, in case it never ends.
+        let stopped = end.recv_timeout(Duration::from_secs(60));
+        over.store(true, Ordering::SeqCst);
+        stopped.unwrap().unwrap();
+    });
 }
 
 #[test]
