@@ -97,6 +97,9 @@ pub(crate) fn greet(shared: &Shared, socket: &Arc<Socket>) -> io::Result<Option<
                     }
                 }
             },
+            wire::OPT_STARTTLS if shared.options.tls.is_none() => {
+                to.send(wire::REP_ERR_POLICY, b"this server was started without TLS")?;
+            }
             wire::OPT_STARTTLS | wire::OPT_STRUCTURED_REPLY | wire::OPT_LIST => {
                 to.send(wire::REP_ERR_INVALID, b"not now, or not with data")?;
             }

@@ -83,6 +83,43 @@ fn greeted(ours: &Ours, options: &[u8]) -> UnixStream {
     stream
 }
 
+/// The kind of the next reply to an option.
+fn reply_kind(stream: &mut UnixStream) -> u32 {
+    let mut head = [0; 20];
+    stream.read_exact(&mut head).unwrap();
+    let number = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+    stream.read_exact(&mut vec![0; number(16) as usize]).unwrap();
+    number(12)
+}
+
+/// By the protocol's mode without TLS; the client may go on without.
+#[test]
+fn a_server_without_tls_says_so() {
+    let (_, ours) = server();
+    let go = [&1_u32.to_be_bytes()[..], b"v", &[0, 0]].concat();
+    let mut stream = greeted(&ours, &[option(5, &[]), option(7, &go)].concat());
+    assert_eq!(reply_kind(&mut stream), 1 << 31 | 2, "NBD_REP_ERR_POLICY");
+    assert_eq!(reply_kind(&mut stream), 3, "the export is described all the same");
+}
+
+/// A chunk of data has at least one byte of it, so there is none.
+#[test]
+fn a_read_of_no_bytes_is_answered_without_data() {
+    let (_, ours) = server();
+    let mut stream = greeted(&ours, &[option(8, &[]), option(1, b"v")].concat());
+    assert_eq!(reply_kind(&mut stream), 1);
+    stream.read_exact(&mut [0; 10]).unwrap();
+    stream.write_all(&request(0, 0, 512, 0)).unwrap();
+    let mut reply = [0; 20];
+    stream.read_exact(&mut reply).unwrap();
+    // Done, no content, the cookie, no bytes.
+    assert_eq!(reply[..4], 0x668e_33ef_u32.to_be_bytes());
+    assert_eq!(reply[4..8], [0, 1, 0, 0]);
+    assert_eq!((&reply[8..16], &reply[16..]), (&7_u64.to_be_bytes()[..], &[0; 4][..]));
+    stream.write_all(&request(0, 0, 512, 512)).unwrap();
+    stream.read_exact(&mut [0; 28 + 512]).unwrap();
+}
+
 /// One takes its answers slowly, one has begun a request and is silent, one is silent in the handshake.
 #[test]
 fn clients_do_not_keep_a_server_that_is_stopped() {

@@ -253,6 +253,34 @@ fn a_connection_that_is_not_accepted_is_not_awaited_for_ever() {
     assert!(error.contains("accepts no connection"), "{error}");
 }
 
+/// A server whose storage cannot zero writes what it is to zero, so a request is no longer than a write, and there
+/// are few at a time.
+#[test]
+fn a_long_range_is_zeroed_in_pieces() {
+    const WHOLE: u64 = 1 << 30;
+    let seen = Arc::<Mutex<Vec<u64>>>::default();
+    let of_server = Arc::clone(&seen);
+    let server = Scripted::start(move |mut stream| {
+        greet(&mut stream)?;
+        option(&mut stream)?;
+        stream.write_all(&option_reply(8, 1 << 31 | 1, &[]))?;
+        option(&mut stream)?;
+        stream.write_all(&join(&[&export(WHOLE, FLAGS), &option_reply(7, 1, &[])]))?;
+        loop {
+            let (request, _) = request(&mut stream)?;
+            if request.command == 6 {
+                of_server.lock().unwrap().push(request.len.into());
+            }
+            stream.write_all(&simple(request.cookie, 0, &[]))?;
+        }
+    });
+    let dev = fixture::open(&address(&server.socket(), "v")).unwrap();
+    dev.zero(0, WHOLE).unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.iter().sum::<u64>(), WHOLE);
+    assert!(seen.iter().all(|len| *len <= 32 << 20), "{seen:?}");
+}
+
 #[test]
 fn a_server_that_stands_still_is_given_up() {
     for answers in [0, 3] {
