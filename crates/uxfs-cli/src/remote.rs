@@ -150,8 +150,8 @@ pub(crate) fn cache(address: &Address) -> io::Result<CacheOptions> {
 /// The UUID of the volume on a device, if its checkpoints can be shipped.
 ///
 /// # Errors
-/// If there is no volume, or a part of it lies on another device: a checkpoint without that could not be
-/// opened.
+/// If there is no volume, or a part of it lies on another device: a checkpoint without that could
+/// not be opened.
 pub(crate) fn shippable(dev: &dyn BlockDev) -> io::Result<[u8; 16]> {
     let mut sector = [0; 512];
     dev.read_at(0, &mut sector)?;

@@ -26,8 +26,8 @@ pub struct Serving {
     host: Host<Server>,
 }
 
-/// The pause after a connection that failed. Each further one in a row doubles it: a host without descriptors
-/// fails at every connection that waits, at once.
+/// The pause after a connection that failed. Each further one in a row doubles it: a host without
+/// descriptors fails at every connection that waits, at once.
 const PAUSE: Duration = Duration::from_millis(50);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
@@ -116,8 +116,8 @@ impl Serving {
     }
 }
 
-/// Serves guests by `serve_one`, which returns false when it is stopped, and pauses after failures. Says each
-/// failure in a row that is not like the last one.
+/// Serves guests by `serve_one`, which returns false when it is stopped, and pauses after failures.
+/// Says each failure in a row that is not like the last one.
 fn serve_all(
     until: Until,
     mut serve_one: impl FnMut() -> io::Result<bool>,

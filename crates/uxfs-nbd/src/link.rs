@@ -3,8 +3,9 @@
 //!
 //! 1. A thread that sends never waits for one that receives, and the other way round: TLS' state is locked
 //!    only while bytes are converted, never while the socket blocks.
-//! 2. Each send and, where a limit is set, each receive ends in bounded time, also if the other side goes on
-//!    byte by byte: system calls have a limit, and what consists of several has one as a whole.
+//! 2. Each send and, where a limit is set, each receive ends in bounded time, also if the other
+//!    side goes on byte by byte: system calls have a limit, and what consists of several has one as
+//!    a whole.
 //! 3. [`Socket::end`] ends both directions at once, so that blocked threads return.
 
 use std::io::{self, Read, Write};
@@ -24,8 +25,8 @@ use crate::uri::Place;
 const RAW: usize = 16 << 10;
 /// Longest data that is joined to its header in one send.
 const JOINED: usize = 16 << 10;
-/// Most bytes that one system call sends. The host sends all of them before it returns, however slowly they are
-/// received.
+/// Most bytes that one system call sends. The host sends all of them before it returns, however
+/// slowly they are received.
 const SENT: usize = 256 << 10;
 /// Bytes that the other side sends or receives in a second at least.
 const RATE: u64 = 256 << 10;
@@ -66,8 +67,8 @@ impl Socket {
         Ok(socket)
     }
 
-    /// Limits how long a send may take, has small messages sent at once, and has the host find out when the
-    /// other side's machine is gone.
+    /// Limits how long a send may take, has small messages sent at once, and has the host find out
+    /// when the other side's machine is gone.
     pub(crate) fn prepare(&self, timeout: Duration) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => {
@@ -110,8 +111,8 @@ impl Socket {
     }
 }
 
-/// Connects to a Unix socket. A server that accepts no connection lets its backlog fill, and then a connection
-/// would wait without an end.
+/// Connects to a Unix socket. A server that accepts no connection lets its backlog fill, and then a
+/// connection would wait without an end.
 fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC;
     let new = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -242,7 +243,8 @@ pub(crate) struct Receiver {
 }
 
 impl Receiver {
-    /// Limits what is received from now on, as a whole; a system call that has begun may take as long again.
+    /// Limits what is received from now on, as a whole; a system call that has begun may take as
+    /// long again.
     pub(crate) fn limit(&mut self, time: Option<Duration>) -> io::Result<()> {
         self.socket.limit_receive(time)?;
         self.deadline = time.and_then(|time| Instant::now().checked_add(time));

@@ -117,9 +117,9 @@ impl Error {
         last.holder.as_ref().map(held).map_or(Ok(()), Err)
     }
 
-    /// Does it stay wrong however long the next try comes later? Missing rights and missing objects do not:
-    /// credentials expire and are renewed, and a store that is being set up, or that a proxy stands in for,
-    /// refuses for a while.
+    /// Does it stay wrong however long the next try comes later? Missing rights and missing objects
+    /// do not: credentials expire and are renewed, and a store that is being set up, or that a
+    /// proxy stands in for, refuses for a while.
     pub fn is_final(&self) -> bool {
         match self {
             Self::Store { source, .. } => match source.kind() {

@@ -61,7 +61,8 @@ impl Patience {
     }
 }
 
-/// The pause before a checkpoint is tried again, after so many failures in a row before the last one.
+/// The pause before a checkpoint is tried again, after so many failures in a row before the last
+/// one.
 pub(crate) fn between_checkpoints(failures: u32) -> Duration {
     const FIRST: Duration = Duration::from_secs(2);
     const LONGEST: Duration = Duration::from_secs(60);

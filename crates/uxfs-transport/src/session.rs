@@ -6,8 +6,8 @@
 //! 3. With rings, one thread still reads the device: forgotten inodes, interrupts and everything
 //!    before the rings are registered come there. If the kernel refuses a ring, everything comes
 //!    there.
-//! 4. No request is taken before all threads exist. If one cannot be started the others end, and with the last
-//!    descriptor of the device the mount does.
+//! 4. No request is taken before all threads exist. If one cannot be started the others end, and
+//!    with the last descriptor of the device the mount does.
 //! 5. A thread of a ring that fails ends the connection: its callers would wait for ever. All
 //!    threads then end, and with the last descriptor of the device the kernel gives an error to
 //!    everyone who waits.
@@ -215,7 +215,8 @@ struct Task {
     run: Box<dyn FnOnce() -> io::Result<()> + Send>,
 }
 
-/// Runs tasks in threads of their own, all of them or none, until all have ended. Returns the first error.
+/// Runs tasks in threads of their own, all of them or none, until all have ended. Returns the first
+/// error.
 fn run_all(tasks: impl Iterator<Item = Task>) -> io::Result<()> {
     // Threads wait for it until all are started, and then read whether they were.
     let started = Arc::new(RwLock::new(false));

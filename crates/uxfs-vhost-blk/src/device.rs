@@ -107,8 +107,8 @@ impl Device {
             drop(guard);
             let Some(chain) = next.map_err(broken)? else { return Ok(()) };
             let head = chain.head_index();
-            // One that is malformed goes back without a reply, because it has no place for one. One that is
-            // too long has.
+            // One that is malformed goes back without a reply, because it has no place for one. One
+            // that is too long has.
             let len = match Chain::of(chain, memory, usize::MAX) {
                 Ok(chain) => self.answer(&chain, &mut bytes),
                 Err(_) => 0,

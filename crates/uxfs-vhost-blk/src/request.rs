@@ -1,8 +1,8 @@
 //! A request of virtio-blk: parsed from the bytes that a guest sent, and done on a disk.
 //!
 //! 1. Any bytes are a request: those that make no sense get the status of an error.
-//! 2. A range that is not wholly on the disk is refused before the disk is asked, and so is every change of a
-//!    disk that is read-only.
+//! 2. A range that is not wholly on the disk is refused before the disk is asked, and so is every
+//!    change of a disk that is read-only.
 
 use std::io;
 use std::sync::Arc;
@@ -141,8 +141,8 @@ impl Disk {
         (len.is_multiple_of(SECTOR) && end <= self.sectors()).then(|| sector * SECTOR)
     }
 
-    /// Does something to each of the ranges that a request lists, if all of them are on the disk and have no
-    /// flags but those that are `known`.
+    /// Does something to each of the ranges that a request lists, if all of them are on the disk
+    /// and have no flags but those that are `known`.
     fn each_range(
         &self,
         list: &[u8],
@@ -253,9 +253,9 @@ mod tests {
     struct ReadOnly(MemDev);
 
     impl BlockDev for ReadOnly {
-        uxfs_disk::forward!(self => self.0; len, read_at, write_at, write_vectored_at, write_bulk_at, write_fua_at, zero,
-            flush, discard, will_read, will_write_bulk, has_fua, allocate, lengthen, as_file, check_present, warning,
-            sector_size);
+        uxfs_disk::forward!(self => self.0; len, read_at, write_at, write_vectored_at, write_bulk_at,
+            write_fua_at, zero, flush, discard, will_read, will_write_bulk, has_fua, allocate, lengthen,
+            as_file, check_present, warning, sector_size);
 
         fn read_only(&self) -> bool {
             true

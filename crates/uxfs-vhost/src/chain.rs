@@ -133,7 +133,8 @@ where
     M: Deref + Clone,
     M::Target: GuestMemory,
 {
-    /// Writes the last byte of the reply's room, and leaves the rest as it is. Returns the length of the room.
+    /// Writes the last byte of the reply's room, and leaves the rest as it is. Returns the length
+    /// of the room.
     ///
     /// # Errors
     /// [`Malformed`] if there is no room, or the byte lies outside of the guest's memory.

@@ -105,8 +105,8 @@ fn open_quietly(
     Ok(Opened { fs: open_on(dev, image, parsed, images)?, shipping })
 }
 
-/// Gives a volume in a store up if what it is held for has failed: until then no other machine can write it.
-/// The device must not be used any more then.
+/// Gives a volume in a store up if what it is held for has failed: until then no other machine can
+/// write it. The device must not be used any more then.
 pub(super) fn or_give_up<T>(
     done: Result<T>,
     shipping: Option<&Shipping>,

@@ -1,8 +1,8 @@
 //! Lists directories. The offsets are XFS' own: they stay valid while other entries are added and
 //! removed.
 //!
-//! 1. An error behind the first entries leaves them in the listing: the kernel holds their inodes only if it
-//!    sees them. The next call, which begins behind them, returns it.
+//! 1. An error behind the first entries leaves them in the listing: the kernel holds their inodes
+//!    only if it sees them. The next call, which begins behind them, returns it.
 
 use std::ops::ControlFlow;
 use std::time::Duration;

@@ -251,8 +251,9 @@ impl Server {
         });
     }
 
-    /// Updates the access time of what was read. As in Linux, one that cannot be updated stays as it is: a full
-    /// disk does not keep files from being read. A volume that has stopped answers nothing.
+    /// Updates the access time of what was read. As in Linux, one that cannot be updated stays as
+    /// it is: a full disk does not keep files from being read. A volume that has stopped answers
+    /// nothing.
     fn accessed(&self, fs: &Fs, ino: Ino, how: Atime) -> uxfs::Result<()> {
         match fs.accessed(ino, how) {
             Err(error) if fs.stopped_by().is_some() => Err(error),

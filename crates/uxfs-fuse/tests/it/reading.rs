@@ -1,4 +1,5 @@
-//! Reading while the device fails in part: what is there is read, and a guest holds what it was shown.
+//! Reading while the device fails in part: what is there is read, and a guest holds what it was
+//! shown.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -49,8 +50,8 @@ fn log_of(fs: &Fs) -> u64 {
     (ag * agblocks + block) << sb.blocklog
 }
 
-/// A host whose disk is full refuses metadata until memory is full of it, and then the volume refuses every change.
-/// An access time is a change that the reader did not ask for.
+/// A host whose disk is full refuses metadata until memory is full of it, and then the volume
+/// refuses every change. An access time is a change that the reader did not ask for.
 #[test]
 fn a_full_host_keeps_nothing_from_being_read() {
     const ENOSPC: i32 = 28;
@@ -108,8 +109,8 @@ fn listed(listing: &[u8]) -> (Vec<u64>, Option<u64>) {
     (nodes, next)
 }
 
-/// The device fails from some read on, at each place in turn. Whatever comes of it, the guest holds the inodes that
-/// it was shown and no other: it would never forget one of which it does not know.
+/// The device fails from some read on, at each place in turn. Whatever comes of it, the guest holds
+/// the inodes that it was shown and no other: it would never forget one of which it does not know.
 #[test]
 fn a_listing_that_fails_holds_only_what_it_showed() {
     let image = Image::new(SIZE, &[]);

@@ -21,8 +21,8 @@ use crate::wire;
 /// Pause before a server is tried again: the first and the longest.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Most bytes that one request zeroes: a server whose storage cannot zero writes them, and has to answer in
-/// time.
+/// Most bytes that one request zeroes: a server whose storage cannot zero writes them, and has to
+/// answer in time.
 const ZERO_MAX: u32 = wire::PAYLOAD_MAX;
 /// Requests to zero that are outstanding.
 const ZERO_WINDOW: usize = 4;

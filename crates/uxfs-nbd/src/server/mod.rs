@@ -201,8 +201,8 @@ impl Shared {
         self.left.notify_all();
     }
 
-    /// Receives no further request, and ends the connections when all were answered, or the time for that is
-    /// over.
+    /// Receives no further request, and ends the connections when all were answered, or the time
+    /// for that is over.
     fn disconnect(&self) {
         self.stopping.store(true, Ordering::SeqCst);
         let mut clients = self.clients.lock();

@@ -120,7 +120,8 @@ fn a_read_of_no_bytes_is_answered_without_data() {
     stream.read_exact(&mut [0; 28 + 512]).unwrap();
 }
 
-/// One takes its answers slowly, one has begun a request and is silent, one is silent in the handshake.
+/// One takes its answers slowly, one has begun a request and is silent, one is silent in the
+/// handshake.
 #[test]
 fn clients_do_not_keep_a_server_that_is_stopped() {
     const PIECE: u32 = 32 << 20;

@@ -202,7 +202,8 @@ fn wrong_replies_lose_the_device() {
     }
 }
 
-/// A server whose answers come byte by byte is not waited for much longer than one that says nothing.
+/// A server whose answers come byte by byte is not waited for much longer than one that says
+/// nothing.
 #[test]
 fn a_handshake_that_drips_is_given_up() {
     let server = Scripted::start(|mut stream| {
@@ -253,8 +254,8 @@ fn a_connection_that_is_not_accepted_is_not_awaited_for_ever() {
     assert!(error.contains("accepts no connection"), "{error}");
 }
 
-/// A server whose storage cannot zero writes what it is to zero, so a request is no longer than a write, and there
-/// are few at a time.
+/// A server whose storage cannot zero writes what it is to zero, so a request is no longer than a
+/// write, and there are few at a time.
 #[test]
 fn a_long_range_is_zeroed_in_pieces() {
     const WHOLE: u64 = 1 << 30;

@@ -30,8 +30,8 @@ fn malformed_chains_come_back() {
     rig.disconnect().unwrap();
 }
 
-/// A request or a room for a reply that is longer than any that the disk offers: an error, in the place of the
-/// status.
+/// A request or a room for a reply that is longer than any that the disk offers: an error, in the
+/// place of the status.
 #[test]
 fn chains_that_are_too_long_get_an_error() {
     /// Where the table of the chain lies, and the memory that its parts share.
