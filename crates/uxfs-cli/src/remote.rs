@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs::disk::BlockDev;
+use uxfs_format::features::Incompat;
 use uxfs_format::superblock::{Superblock, has_magic};
 use uxfs_remote::cloud::Cloud;
 use uxfs_remote::{Address, CacheOptions, Checkpoint, Error, Key, Patience, Remote, RemoteDev};
@@ -146,13 +147,25 @@ pub(crate) fn cache(address: &Address) -> io::Result<CacheOptions> {
     Ok(cache)
 }
 
-/// The UUID of the volume on a device.
-pub(crate) fn uuid(dev: &dyn BlockDev) -> io::Result<[u8; 16]> {
+/// The UUID of the volume on a device, if its checkpoints can be shipped.
+///
+/// # Errors
+/// If there is no volume, or a part of it lies on another device: a checkpoint without that could
+/// not be opened.
+pub(crate) fn shippable(dev: &dyn BlockDev) -> io::Result<[u8; 16]> {
     let mut sector = [0; 512];
     dev.read_at(0, &mut sector)?;
     let superblock = Superblock::view(&sector).filter(|_| has_magic(&sector));
     let superblock = superblock.ok_or_else(|| {
         io::Error::new(io::ErrorKind::InvalidData, "there is no XFS volume on it")
     })?;
+    let log_elsewhere = superblock.logstart.get() == 0;
+    let is_zoned = superblock.incompat().contains(Incompat::ZONED);
+    let realtime_here = is_zoned && superblock.rtstart.get() != 0;
+    if log_elsewhere || superblock.rblocks.get() > 0 && !realtime_here {
+        let what = if log_elsewhere { "an external log" } else { "a realtime device" };
+        let text = format!("a volume with {what} cannot be shipped: only one device would be");
+        return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+    }
     Ok(superblock.uuid)
 }

@@ -8,6 +8,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use uxfs::Fs;
 use uxfs_transport::{Connection, Requests, Transport, exchange_with_guest};
@@ -24,6 +25,11 @@ pub struct Serving {
     volume: Arc<Volume>,
     host: Host<Server>,
 }
+
+/// The pause after a connection that failed. Each further one in a row doubles it: a host without
+/// descriptors fails at every connection that waits, at once.
+const PAUSE: Duration = Duration::from_millis(50);
+const PAUSE_MAX: Duration = Duration::from_secs(1);
 
 /// When [`Serving::run`] ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,17 +102,8 @@ impl Serving {
     /// # Errors
     /// A guest or its monitor broke the rules (only the last one counts); not everything could be written.
     pub fn run(self, until: Until) -> io::Result<()> {
-        let served = loop {
-            match (self.host.serve_one(), until) {
-                (Ok(true), Until::Stopped) => {}
-                (Ok(_), _) => break Ok(()),
-                (Err(error), Until::Stopped) => {
-                    let text = format!("the connection was ended: {error}");
-                    self.volume.say(Severity::Warning, &text);
-                }
-                (Err(error), Until::Disconnected) => break Err(error.to_string()),
-            }
-        };
+        let say = |text: &str| self.volume.say(Severity::Warning, text);
+        let served = serve_all(until, || self.host.serve_one(), std::thread::sleep, say);
         let recorder = self.volume.recorder();
         if let Some(recorder) = recorder {
             recorder.closing();
@@ -116,6 +113,33 @@ impl Serving {
             recorder.end(&ended);
         }
         ended.map_err(io::Error::other)
+    }
+}
+
+/// Serves guests by `serve_one`, which returns false when it is stopped, and pauses after failures.
+/// Says each failure in a row that is not like the last one.
+fn serve_all(
+    until: Until,
+    mut serve_one: impl FnMut() -> io::Result<bool>,
+    mut sleep: impl FnMut(Duration),
+    mut say: impl FnMut(&str),
+) -> Result<(), String> {
+    let (mut pause, mut last) = (PAUSE, None);
+    loop {
+        match (serve_one(), until) {
+            (Ok(true), Until::Stopped) => (pause, last) = (PAUSE, None),
+            (Ok(_), _) => return Ok(()),
+            (Err(error), Until::Stopped) => {
+                let text = format!("the connection was ended: {error}");
+                if last.as_ref() != Some(&text) {
+                    say(&text);
+                    last = Some(text);
+                }
+                sleep(pause);
+                pause = (2 * pause).min(PAUSE_MAX);
+            }
+            (Err(error), Until::Disconnected) => return Err(error.to_string()),
+        }
     }
 }
 
@@ -151,5 +175,32 @@ impl MemoryGuest {
     pub fn end(self) -> Result<(), String> {
         self.connection.end();
         self.volume.close()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// As without descriptors: every attempt fails at once.
+    #[test]
+    fn connections_that_fail_at_once_are_tried_again_after_pauses() {
+        let mut results = vec![Ok(false), Err("no descriptors")];
+        results.push(Ok(true));
+        results.extend([Err("a bad guest"); 1]);
+        results.extend([Err("no descriptors"); 7]);
+        let (pauses, said) = (RefCell::new(Vec::new()), RefCell::new(Vec::new()));
+        let serve_one = || results.pop().unwrap().map_err(io::Error::other);
+        let sleep = |pause: Duration| pauses.borrow_mut().push(pause.as_millis());
+        let say = |text: &str| said.borrow_mut().push(text.to_owned());
+        serve_all(Until::Stopped, serve_one, sleep, say).unwrap();
+        // A guest that was served ends the row.
+        assert_eq!(*pauses.borrow(), [50, 100, 200, 400, 800, 1000, 1000, 1000, 50]);
+        let causes = ["no descriptors", "a bad guest", "no descriptors"];
+        assert_eq!(*said.borrow(), causes.map(|why| format!("the connection was ended: {why}")));
+        let failed = serve_all(Until::Disconnected, || Err(io::Error::other("no")), |_| (), |_| ());
+        assert_eq!(failed, Err("no".into()));
     }
 }

@@ -209,7 +209,7 @@ impl Volume {
             }
             reply(done.map_err(|_| Errno::IO));
         };
-        // Without a thread the caller gets no answer before the mount ends: it is a host out of memory.
+        // If no thread can be started, dropping the reply answers with an error.
         drop(std::thread::Builder::new().name("uxfs-sync".into()).spawn(wait));
     }
 

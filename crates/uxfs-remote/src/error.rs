@@ -117,10 +117,16 @@ impl Error {
         last.holder.as_ref().map(held).map_or(Ok(()), Err)
     }
 
-    /// Does it stay wrong however often it is tried again?
+    /// Does it stay wrong however long the next try comes later? Missing rights and missing objects
+    /// do not: credentials expire and are renewed, and a store that is being set up, or that a
+    /// proxy stands in for, refuses for a while.
     pub fn is_final(&self) -> bool {
         match self {
-            Self::Store { source, .. } => !crate::patience::may_pass(source),
+            Self::Store { source, .. } => match source.kind() {
+                io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound => false,
+                _ => !crate::patience::may_pass(source),
+            },
+            Self::Missing(_) | Self::NoCheckpoint(_) => false,
             Self::Image(_) | Self::Cache(_) | Self::Overtaken => false,
             _ => true,
         }

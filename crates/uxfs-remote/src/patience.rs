@@ -1,4 +1,4 @@
-//! How often, and how long apart, a request to a store is tried again.
+//! How often, and how long apart, a request to a store or a whole checkpoint is tried again.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +61,14 @@ impl Patience {
     }
 }
 
+/// The pause before a checkpoint is tried again, after so many failures in a row before the last
+/// one.
+pub(crate) fn between_checkpoints(failures: u32) -> Duration {
+    const FIRST: Duration = Duration::from_secs(2);
+    const LONGEST: Duration = Duration::from_secs(60);
+    FIRST.saturating_mul(1 << failures.min(10)).min(LONGEST)
+}
+
 /// Sleeps for half of the pause to all of it, so that many clients of a store do not come back at once.
 fn sleep(pause: Duration) {
     if pause.is_zero() {
@@ -75,6 +83,13 @@ fn sleep(pause: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pauses_between_checkpoints_grow_from_two_seconds_to_a_minute() {
+        let pauses: Vec<u64> = (0..7).map(|count| between_checkpoints(count).as_secs()).collect();
+        assert_eq!(pauses, [2, 4, 8, 16, 32, 60, 60]);
+        assert_eq!(between_checkpoints(u32::MAX).as_secs(), 60);
+    }
 
     #[test]
     fn what_may_pass_is_tried_again_and_nothing_else() {

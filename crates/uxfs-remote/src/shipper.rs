@@ -25,12 +25,10 @@ use crate::hold::{self, Hold, HoldOptions};
 use crate::publisher::{BLOCK, Published, Publisher};
 use crate::tracker::Tracker;
 use crate::write_cache::WriteCache;
-use crate::{CacheFiles, Error, Remote, Result};
+use crate::{CacheFiles, Error, Remote, Result, patience};
 
 /// How long a write waits at most while the store is behind.
 const SLOWED: Duration = Duration::from_millis(100);
-/// The pause after a failed checkpoint.
-const PAUSE: Duration = Duration::from_secs(2);
 
 /// What a flush waits for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +94,10 @@ pub struct ShipStatus {
     pub slowed_writes: u64,
     /// Why the last checkpoint failed; `None` if it did not.
     pub error: Option<String>,
+    /// `async`: how long it is until a failed checkpoint is tried again.
+    pub next_try: Option<Duration>,
+    /// `async`: the last error stays, so nothing is tried again.
+    pub stopped: bool,
 }
 
 #[derive(Default)]
@@ -110,6 +112,8 @@ struct State {
     under_way_since: Option<Instant>,
     under_way: u64,
     done: ShipStatus,
+    /// When a failed checkpoint is tried again.
+    next_try: Option<Instant>,
     ending: bool,
 }
 
@@ -343,6 +347,7 @@ impl Inner {
             lag_bytes: self.tracker.pending(),
             lag: since.map_or(Duration::ZERO, |since| since.elapsed()),
             slowed_writes: self.slowed.load(Ordering::Relaxed),
+            next_try: state.next_try.map(|at| at.saturating_duration_since(Instant::now())),
             ..state.done.clone()
         }
     }
@@ -351,14 +356,23 @@ impl Inner {
     fn run(&self) {
         // The device was not compared with the store yet.
         let mut due = true;
+        let mut failures = 0;
         loop {
             if due {
-                let shipped = self.lead(|lead| self.ship(lead));
-                due = shipped.as_ref().is_err_and(|error| !error.is_final());
-                if shipped.is_err() && !due {
-                    return;
+                match self.lead(|lead| self.ship(lead)) {
+                    Ok(_) => {
+                        (due, failures) = (false, 0);
+                        self.rest(self.options.interval);
+                    }
+                    Err(error) if error.is_final() => {
+                        self.state.lock().done.stopped = true;
+                        return;
+                    }
+                    Err(_) => {
+                        self.rest_after_failure(failures);
+                        failures += 1;
+                    }
                 }
-                self.rest(if due { PAUSE } else { self.options.interval });
             }
             let mut state = self.state.lock();
             while !state.ending && !due && state.waiting == 0 {
@@ -369,6 +383,23 @@ impl Inner {
             }
             due = true;
         }
+    }
+
+    /// Waits before a failed checkpoint is tried again, less if another caller ships meanwhile.
+    fn rest_after_failure(&self, failures: u32) {
+        let end = Instant::now() + patience::between_checkpoints(failures);
+        let mut state = self.state.lock();
+        if state.done.error.is_none() {
+            // Another caller has shipped since.
+            return;
+        }
+        state.next_try = Some(end);
+        while !state.ending && state.next_try.is_some() {
+            if self.wake.wait_until(&mut state, end).timed_out() {
+                state.next_try = None;
+            }
+        }
+        state.next_try = None;
     }
 
     /// Waits until the time has passed, or the end comes.
@@ -447,7 +478,13 @@ impl Inner {
         if self.cache.is_some() && matches!(done, Err(Error::Fenced { .. })) {
             self.lost.store(true, Ordering::Release);
         }
-        self.state.lock().done.error = error;
+        {
+            let mut state = self.state.lock();
+            if error.is_none() && state.next_try.take().is_some() {
+                self.wake.notify_all();
+            }
+            state.done.error = error;
+        }
         self.progress.notify_all();
         done
     }

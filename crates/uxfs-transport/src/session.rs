@@ -6,7 +6,9 @@
 //! 3. With rings, one thread still reads the device: forgotten inodes, interrupts and everything
 //!    before the rings are registered come there. If the kernel refuses a ring, everything comes
 //!    there.
-//! 4. A thread of a ring that fails ends the connection: its callers would wait for ever. All
+//! 4. No request is taken before all threads exist. If one cannot be started the others end, and
+//!    with the last descriptor of the device the mount does.
+//! 5. A thread of a ring that fails ends the connection: its callers would wait for ever. All
 //!    threads then end, and with the last descriptor of the device the kernel gives an error to
 //!    everyone who waits.
 
@@ -16,6 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use parking_lot::RwLock;
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::abi::{Capabilities, InHeader, op};
@@ -163,29 +166,14 @@ impl<S: Filesystem> Session<S> {
     /// # Errors
     /// The connection fails, or the host starts no thread.
     pub fn run(self) -> io::Result<()> {
-        let mut threads = Vec::new();
         let rings = self.rings.unwrap_or(0);
         let stop = Arc::new(Stop::new()?);
-        for number in 0..rings {
-            threads.push(self.start_worker(number, rings, &stop)?);
-        }
-        for number in 0..self.readers() {
-            threads.push(self.start_reader(number, &stop)?);
-        }
-        // All threads end before the first error is returned.
-        let mut result = Ok(());
-        for thread in threads {
-            let failed = |_| Err(io::Error::other("a thread of the mount failed"));
-            result = result.and(thread.join().unwrap_or_else(failed));
-        }
-        result
+        let workers = (0..rings).map(|number| self.worker(number, rings, &stop));
+        let readers = (0..self.readers()).map(|number| self.reader(number, &stop));
+        run_all(workers.chain(readers))
     }
 
-    fn start_reader(
-        &self,
-        number: usize,
-        stop: &Arc<Stop>,
-    ) -> io::Result<JoinHandle<io::Result<()>>> {
+    fn reader(&self, number: usize, stop: &Arc<Stop>) -> Task {
         // Without rings nothing raises it, and waiting for it would cost a system call a request.
         let stop = self.rings.is_ok().then(|| Arc::clone(stop));
         // Where the device cannot be opened again, threads share a descriptor.
@@ -197,29 +185,63 @@ impl<S: Filesystem> Session<S> {
         let device = device.map_or_else(|| Arc::clone(&self.device), Arc::new);
         let (server, size) = (Arc::clone(&self.server), self.negotiation.request_size());
         let tally = self.requests.tally();
-        std::thread::Builder::new()
-            .name(format!("fuse-{number}"))
-            .spawn(move || read_requests(&*server, &device, stop.as_deref(), &tally, size))
+        let run = move || read_requests(&*server, &device, stop.as_deref(), &tally, size);
+        Task {
+            thread: std::thread::Builder::new().name(format!("fuse-{number}")),
+            run: Box::new(run),
+        }
     }
 
-    fn start_worker(
-        &self,
-        number: u16,
-        rings: u16,
-        stop: &Arc<Stop>,
-    ) -> io::Result<JoinHandle<io::Result<()>>> {
+    fn worker(&self, number: u16, rings: u16, stop: &Arc<Stop>) -> Task {
         let (server, device) = (Arc::clone(&self.server), Arc::clone(&self.device));
         let stop = Arc::clone(stop);
         let payload = self.negotiation.payload_size();
         let (depth, tally) = (ring::depth(rings), self.requests.tally());
-        std::thread::Builder::new().name(format!("fuse-ring-{number}")).spawn(move || {
+        let run = move || {
             sys::serve_processor(number);
             let mut unless_ended = StopOnDrop(Some(Arc::clone(&stop)));
             Worker::new(device, tally, stop, number, depth, payload)?.run(&*server)?;
             unless_ended.0 = None;
             Ok(())
-        })
+        };
+        let thread = std::thread::Builder::new().name(format!("fuse-ring-{number}"));
+        Task { thread, run: Box::new(run) }
     }
+}
+
+/// What a thread of the connection does.
+struct Task {
+    thread: std::thread::Builder,
+    run: Box<dyn FnOnce() -> io::Result<()> + Send>,
+}
+
+/// Runs tasks in threads of their own, all of them or none, until all have ended. Returns the first
+/// error.
+fn run_all(tasks: impl Iterator<Item = Task>) -> io::Result<()> {
+    // Threads wait for it until all are started, and then read whether they were.
+    let started = Arc::new(RwLock::new(false));
+    let mut starting = started.write();
+    let mut result = Ok(());
+    let mut threads: Vec<JoinHandle<io::Result<()>>> = Vec::new();
+    for Task { thread, run } in tasks {
+        let started = Arc::clone(&started);
+        match thread.spawn(move || if *started.read() { run() } else { Ok(()) }) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                let text = format!("a thread of the mount cannot be started: {error}");
+                result = Err(io::Error::new(error.kind(), text));
+                break;
+            }
+        }
+    }
+    *starting = result.is_ok();
+    drop(starting);
+    // All threads end before the first error is returned.
+    for thread in threads {
+        let failed = |_| Err(io::Error::other("a thread of the mount failed"));
+        result = result.and(thread.join().unwrap_or_else(failed));
+    }
+    result
 }
 
 /// Stops the connection when a thread returns or panics, unless it is emptied before.
@@ -299,8 +321,35 @@ fn negotiate(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use super::*;
     use crate::abi::InitIn;
+
+    /// A task that counts itself, in a thread with so many bytes of stack.
+    fn counting(count: &Arc<AtomicUsize>, stack: usize) -> Task {
+        let count = Arc::clone(count);
+        let run = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        };
+        Task { thread: std::thread::Builder::new().stack_size(stack), run: Box::new(run) }
+    }
+
+    #[test]
+    fn if_one_thread_cannot_be_started_none_takes_requests() {
+        /// More than an address space has.
+        const IMPOSSIBLE: usize = 1 << 60;
+        let count = Arc::new(AtomicUsize::new(0));
+        let tasks = [1 << 20, 1 << 20, IMPOSSIBLE, 1 << 20].map(|stack| counting(&count, stack));
+        let error = run_all(tasks.into_iter()).unwrap_err();
+        assert!(error.to_string().contains("cannot be started"), "{error}");
+        // Those that were started have ended.
+        assert_eq!((count.load(Ordering::Relaxed), Arc::strong_count(&count)), (0, 1));
+        let tasks = [1 << 20; 3].map(|stack| counting(&count, stack));
+        run_all(tasks.into_iter()).unwrap();
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+    }
 
     #[test]
     fn a_kernel_that_does_not_offer_rings_is_told_from_one_that_has_none() {

@@ -20,7 +20,7 @@ use vmm_sys_util::event::{
     EventConsumer, EventFlag, EventNotifier, new_event_consumer_and_notifier,
 };
 
-use crate::request::{Cache, Disk, LONGEST, RANGE_SECTORS_MAX, RANGES_MAX, SECTOR};
+use crate::request::{Cache, Disk, LONGEST, RANGE_SECTORS_MAX, RANGES_MAX, SECTOR, Status};
 
 /// Features of a virtio device: the version of its standard, chains in tables of their own, and
 /// notifications only where they are needed.
@@ -107,8 +107,9 @@ impl Device {
             drop(guard);
             let Some(chain) = next.map_err(broken)? else { return Ok(()) };
             let head = chain.head_index();
-            // One that is malformed goes back without a reply, because it has no place for one.
-            let len = match Chain::of(chain, memory, LONGEST) {
+            // One that is malformed goes back without a reply, because it has no place for one. One
+            // that is too long has.
+            let len = match Chain::of(chain, memory, usize::MAX) {
                 Ok(chain) => self.answer(&chain, &mut bytes),
                 Err(_) => 0,
             };
@@ -136,9 +137,11 @@ impl Device {
         M::Target: vm_memory::GuestMemory,
     {
         // The last byte is for the status; without it, there is no reply.
-        let Some(room) = chain.room().checked_sub(1).filter(|room| *room <= LONGEST) else {
-            return 0;
-        };
+        let Some(room) = chain.room().checked_sub(1) else { return 0 };
+        if room > LONGEST || chain.len() > LONGEST {
+            // The guest finds no success in memory that was not written.
+            return chain.write_last(Status::Error as u8).unwrap_or(0);
+        }
         let Ok(request) = chain.read(bytes) else { return 0 };
         let mut reply = self.disk.answer(request, room, self.cache());
         reply.data.resize(room, 0);

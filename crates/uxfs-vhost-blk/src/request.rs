@@ -1,7 +1,8 @@
 //! A request of virtio-blk: parsed from the bytes that a guest sent, and done on a disk.
 //!
 //! 1. Any bytes are a request: those that make no sense get the status of an error.
-//! 2. A range that is not wholly on the disk is refused before the disk is asked.
+//! 2. A range that is not wholly on the disk is refused before the disk is asked, and so is every
+//!    change of a disk that is read-only.
 
 use std::io;
 use std::sync::Arc;
@@ -21,6 +22,8 @@ pub(crate) const RANGE_SECTORS_MAX: u32 = 1 << 21;
 
 const HEADER_LEN: usize = 16;
 const RANGE_LEN: usize = 16;
+/// The flag of a range that it may be discarded. It is for zeroes only, and the only one there is.
+const UNMAP: u64 = 1;
 
 const IN: u32 = 0;
 const OUT: u32 = 1;
@@ -91,7 +94,11 @@ impl Disk {
             return Reply::refusal(Status::Error);
         };
         let sector = number(&header[8..]);
-        match u32::try_from(number(&header[..4])).unwrap_or(u32::MAX) {
+        let kind = u32::try_from(number(&header[..4])).unwrap_or(u32::MAX);
+        if matches!(kind, OUT | DISCARD | WRITE_ZEROES) && self.read_only() {
+            return Reply::refusal(Status::Error);
+        }
+        match kind {
             IN => self.read(sector, room),
             OUT => match (self.range(sector, data.len() as u64), cache) {
                 (Some(offset), Cache::Volatile) => Reply::of(self.dev.write_at(offset, data)),
@@ -105,11 +112,11 @@ impl Disk {
                 let data = self.serial[..room.min(SERIAL_LEN)].to_vec();
                 Reply { data, status: Status::Ok }
             }
-            DISCARD => self.each_range(data, &|offset, len| {
+            DISCARD => self.each_range(data, 0, &|offset, len| {
                 self.dev.discard(offset, len);
                 Ok(())
             }),
-            WRITE_ZEROES => self.each_range(data, &|offset, len| {
+            WRITE_ZEROES => self.each_range(data, UNMAP, &|offset, len| {
                 self.dev.zero(offset, len)?;
                 if cache == Cache::WriteThrough { self.dev.flush() } else { Ok(()) }
             }),
@@ -134,11 +141,20 @@ impl Disk {
         (len.is_multiple_of(SECTOR) && end <= self.sectors()).then(|| sector * SECTOR)
     }
 
-    /// Does something to each of the ranges that a request lists, if all of them are on the disk.
-    fn each_range(&self, list: &[u8], work: &dyn Fn(u64, u64) -> io::Result<()>) -> Reply {
+    /// Does something to each of the ranges that a request lists, if all of them are on the disk
+    /// and have no flags but those that are `known`.
+    fn each_range(
+        &self,
+        list: &[u8],
+        known: u64,
+        work: &dyn Fn(u64, u64) -> io::Result<()>,
+    ) -> Reply {
         let (ranges, rest) = list.as_chunks::<RANGE_LEN>();
         if ranges.is_empty() || !rest.is_empty() || ranges.len() > RANGES_MAX as usize {
             return Reply::refusal(Status::Error);
+        }
+        if ranges.iter().any(|range| number(&range[12..]) & !known != 0) {
+            return Reply::refusal(Status::Unsupported);
         }
         let parsed = ranges.iter().map(|range| {
             let sectors = number(&range[8..12]);
@@ -202,6 +218,60 @@ mod tests {
         assert_eq!(events[1], Event::Flush);
         assert!(matches!(&events[2], Event::Write { offset: 1536, .. }), "{events:?}");
         assert_eq!(events.len(), 3);
+    }
+
+    /// Each range with these flags.
+    fn flagged(sector: u64, flags: u32) -> Vec<u8> {
+        let mut range = range(sector, 1);
+        range[12..].copy_from_slice(&flags.to_le_bytes());
+        range
+    }
+
+    #[test]
+    fn flags_of_ranges_that_are_unknown_are_unsupported() {
+        let (disk, dev) = disk();
+        for (kind, flags, status) in [
+            (DISCARD, 0, Status::Ok),
+            (DISCARD, 1, Status::Unsupported),
+            (DISCARD, 2, Status::Unsupported),
+            (DISCARD, 1 << 31, Status::Unsupported),
+            (WRITE_ZEROES, 2, Status::Unsupported),
+            (WRITE_ZEROES, 3, Status::Unsupported),
+        ] {
+            let list = [range(0, 1), flagged(1, flags)].concat();
+            let reply = disk.answer(&request(kind, 0, &list), 0, CACHE);
+            assert_eq!(reply.status, status, "{kind} with {flags}");
+        }
+        assert!(dev.take().is_empty());
+        // Zeroes that may be a hole.
+        let reply = disk.answer(&request(WRITE_ZEROES, 0, &flagged(1, 1)), 0, CACHE);
+        assert_eq!(reply.status, Status::Ok);
+        assert!(matches!(dev.take()[..], [Event::Write { offset: 512, .. }]));
+    }
+
+    /// A disk of which nothing is changed.
+    struct ReadOnly(MemDev);
+
+    impl BlockDev for ReadOnly {
+        uxfs_disk::forward!(self => self.0; len, read_at, write_at, write_vectored_at, write_bulk_at,
+            write_fua_at, zero, flush, discard, will_read, will_write_bulk, has_fua, allocate, lengthen,
+            as_file, check_present, warning, sector_size);
+
+        fn read_only(&self) -> bool {
+            true
+        }
+    }
+
+    #[test]
+    fn a_read_only_disk_refuses_every_change() {
+        let disk = Disk::new(Arc::new(ReadOnly(MemDev::new(8 * SECTOR))), "serial");
+        for kind in [DISCARD, WRITE_ZEROES] {
+            let reply = disk.answer(&request(kind, 0, &range(0, 1)), 0, CACHE);
+            assert_eq!(reply.status, Status::Error, "{kind}");
+        }
+        let reply = disk.answer(&request(OUT, 0, &[1; 512]), 0, CACHE);
+        assert_eq!(reply.status, Status::Error);
+        assert_eq!(disk.answer(&request(IN, 0, &[]), 512, CACHE).data, [0; 512]);
     }
 
     #[test]

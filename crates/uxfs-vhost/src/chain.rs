@@ -128,6 +128,24 @@ where
     }
 }
 
+impl<M> Chain<M>
+where
+    M: Deref + Clone,
+    M::Target: GuestMemory,
+{
+    /// Writes the last byte of the reply's room, and leaves the rest as it is. Returns the length
+    /// of the room.
+    ///
+    /// # Errors
+    /// [`Malformed`] if there is no room, or the byte lies outside of the guest's memory.
+    pub fn write_last(&self, byte: u8) -> Result<u32, Malformed> {
+        let last = self.writable.iter().rfind(|segment| segment.len > 0).ok_or(Malformed)?;
+        let at = last.address.0.checked_add(u64::from(last.len) - 1).ok_or(Malformed)?;
+        self.memory.write_slice(&[byte], GuestAddress(at)).map_err(|_| Malformed)?;
+        Ok(u32::try_from(self.room()).unwrap_or(u32::MAX))
+    }
+}
+
 /// Bytes of all segments. There are so few that their sum fits.
 fn total(segments: &[Segment]) -> usize {
     segments.iter().map(|segment| segment.len as usize).sum()

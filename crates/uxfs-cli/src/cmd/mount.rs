@@ -304,8 +304,9 @@ fn serve(
     }
     let reopen = opener(&image, images)?;
     let Opened { fs, shipping } = opening::open("mount", &image, &mut parsed, images, &say)?;
-    let mounted =
-        uxfs_fuse::mount(fs, &image, &dir, &parsed).map_err(|error| host(&dir, explain(error)))?;
+    let mounted = uxfs_fuse::mount(fs, &image, &dir, &parsed);
+    let mounted = mounted.map_err(|error| host(&dir, explain(error)));
+    let mounted = opening::or_give_up(mounted, shipping.as_ref(), &say)?;
     if !parsed.read_only
         && let Some(hint) = owner_hint(&dir, options.delta.as_ref().unwrap_or(&options.image))
     {

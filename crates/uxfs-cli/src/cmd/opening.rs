@@ -12,6 +12,7 @@ use std::time::Duration;
 use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::volume;
 use uxfs::{Devices, Fs};
+use uxfs_fuse::Backing;
 
 use super::shipping::Shipping;
 use crate::address;
@@ -85,8 +86,11 @@ fn open_quietly(
     {
         let (dev, shipping) = Shipping::hold(ship, hold)?;
         let part = volume::part(dev, images.location());
-        let dev = part.map_err(|error| Failure::host(image, &error))?;
-        return open_on(dev, Some(shipping), image, parsed, images);
+        let dev = part.map_err(|error| Failure::host(image, &error));
+        let fs = dev.and_then(|dev| open_on(dev, image, parsed, images));
+        let shipping = Some(shipping);
+        let fs = or_give_up(fs, shipping.as_ref(), say)?;
+        return Ok(Opened { fs, shipping });
     }
     let dev = match address::open(image, mode, images.location()) {
         Err(error) if !parsed.read_only && is_write_protected(&error) => {
@@ -98,22 +102,36 @@ fn open_quietly(
     };
     let dev = dev.map_err(|error| Failure::host(image, &error))?;
     let (dev, shipping) = Shipping::begin(dev, parsed, image, images)?;
-    open_on(dev, shipping, image, parsed, images)
+    Ok(Opened { fs: open_on(dev, image, parsed, images)?, shipping })
+}
+
+/// Gives a volume in a store up if what it is held for has failed: until then no other machine can
+/// write it. The device must not be used any more then.
+pub(super) fn or_give_up<T>(
+    done: Result<T>,
+    shipping: Option<&Shipping>,
+    say: &dyn Fn(&str),
+) -> Result<T> {
+    if done.is_err()
+        && let Some(shipping) = shipping.filter(|shipping| shipping.holds())
+        && let Err(why) = shipping.finish()
+    {
+        say(&why);
+    }
+    done
 }
 
 fn open_on(
     dev: Arc<dyn BlockDev>,
-    shipping: Option<Shipping>,
     image: &Path,
     parsed: &uxfs_fuse::Options,
     images: &Images,
-) -> Result<Opened> {
+) -> Result<Fs> {
     let mut devices = Devices::new(dev);
     devices.log = optional_device(images.logdev())?;
     devices.realtime = optional_device(images.rtdev())?;
     let fs = Fs::open_devices(devices, parsed.open_options());
-    let fs = fs.map_err(|error| images.not_a_volume(image, error))?;
-    Ok(Opened { fs, shipping })
+    fs.map_err(|error| images.not_a_volume(image, error))
 }
 
 fn is_write_protected(error: &std::io::Error) -> bool {

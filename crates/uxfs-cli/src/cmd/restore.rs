@@ -72,7 +72,7 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
     let Some(image) = &options.image else { return list(options, session, &remote) };
     address::refuse(image, "restore into a file, then copy it there by qemu-img convert -n")?;
     let at = options.at.map_or(source.at, |wanted| wanted.0);
-    let manifest = remote.find(at).map_err(failed)?;
+    let (manifest, _) = remote.at(&Address { at, ..source }).map_err(failed)?;
     let checkpoint = Checkpoint::open(remote, manifest).map_err(failed)?;
     let restored = write(options, session, &checkpoint, image)?;
     if options.json {

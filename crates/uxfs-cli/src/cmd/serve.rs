@@ -117,10 +117,19 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     let mode = options.socket_mode.unwrap_or(usual);
     let access = Access { mode, group };
     // The image is locked by now, so a second server of it does not come as far as the socket.
-    let socket = Socket::bind(&options.virtiofs, access).map_err(of_socket)?;
     let of_image = |error: std::io::Error| Failure::host(&image, &error);
-    let serving =
-        uxfs_fuse::serve(fs, &image, socket, options.tag.clone(), &parsed).map_err(of_image)?;
+    let serving = match Socket::bind(&options.virtiofs, access) {
+        Ok(socket) => {
+            let tag = options.tag.clone();
+            uxfs_fuse::serve(fs, &image, socket, tag, &parsed).map_err(of_image)
+        }
+        Err(error) => {
+            // The first error is reported.
+            let _ = fs.close();
+            Err(of_socket(error))
+        }
+    };
+    let serving = opening::or_give_up(serving, shipping.as_ref(), &say)?;
     let stopper = serving.stopper();
     let on_signal = stopper.clone();
     std::thread::spawn(move || {

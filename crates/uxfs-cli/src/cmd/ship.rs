@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         report(options, session, &mut map, Some(done), "")?;
     } else if let Some(image) = &options.image {
         let dev = open(image, images)?;
-        let uuid = remote::uuid(&*dev).map_err(|error| Failure::host(image, &error))?;
+        let uuid = remote::shippable(&*dev).map_err(|error| Failure::host(image, &error))?;
         if !options.force {
             lineage::refuse_older(image, &dev, &remote)?;
         }

@@ -46,7 +46,7 @@ impl Shipping {
         let failed = |error: Error| refusal(&ship.url, &error);
         let address = address(&ship.url)?;
         let remote = remote::connect(&address, ship.key.as_deref(), true).map_err(failed)?;
-        let uuid = remote::uuid(&*dev).map_err(|error| Failure::host("the image", &error))?;
+        let uuid = remote::shippable(&*dev).map_err(|error| Failure::host("the image", &error))?;
         lineage::refuse_older(image, &dev, &remote)?;
         let shipper = Shipper::start(dev, remote, uuid, wanted(ship)).map_err(failed)?;
         let (dev, shipping) = Self::of(shipper, ship, None);
@@ -75,6 +75,11 @@ impl Shipping {
             error => failed(error),
         })?;
         Ok(Self::of(shipper, ship, Some(dir)))
+    }
+
+    /// Does it hold a volume that lies in the store?
+    pub(super) fn holds(&self) -> bool {
+        self.shipper.holds()
     }
 
     fn of(shipper: Shipper, ship: &Ship, cache: Option<PathBuf>) -> (Arc<dyn BlockDev>, Self) {
@@ -147,6 +152,12 @@ impl Backing for Shipping {
         }
         if let Some(error) = status.error {
             pairs.push(("ship_error", error));
+        }
+        if let Some(pause) = status.next_try {
+            pairs.push(("ship_next_try_seconds", pause.as_secs().to_string()));
+        }
+        if status.stopped {
+            pairs.push(("ship_stopped", "yes".into()));
         }
         pairs.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

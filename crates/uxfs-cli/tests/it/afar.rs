@@ -107,6 +107,33 @@ fn a_killed_writer_goes_on_and_another_machine_takes_over() {
     fixture.check("then.img");
 }
 
+/// A mount that did not come about holds the volume for no one.
+#[test]
+fn a_mount_that_fails_gives_the_volume_up() {
+    let fixture = Fixture::with_image(&[]);
+    let url = shipped(&fixture);
+    let is_free = |after: &str| {
+        let other = mount(&fixture, &url, "there", "async");
+        assert_eq!(other.code, 0, "after {after}: {other:?}");
+        fixture.unmount("there");
+    };
+    let options = "ship_cache=cache-here";
+    fixture.uxfs(&["mount", "--partition", "3", "-o", options, &url, "here"]).bad(1);
+    is_free("a partition that is missing");
+    fixture.uxfs(&["mount", "--logdev", "none", "-o", options, &url, "here"]).bad(1);
+    is_free("a device that is missing");
+    // The kernel does not mount what is no connection to it.
+    let command = format!("{} mount -o {options} {url} here", env!("CARGO_BIN_EXE_uxfs"));
+    let without_fuse = format!("mount --bind /dev/null /dev/fuse && exec {command}");
+    fixture.bash(&format!("unshare -m sh -c '{without_fuse}'")).bad(1);
+    is_free("a kernel that refuses");
+    fixture.uxfs(&["serve", "-o", options, &url, "--virtiofs", "none/socket"]).bad(1);
+    is_free("a socket that cannot be made");
+    fixture.uxfs(&["serve", "-o", "fuseblk,ship_cache=cache-here", &url, "--virtiofs", "s"]).bad(1);
+    is_free("an option that guests do not have");
+    assert_eq!(fixture.uxfs(&["cat", &format!("{url}:/one")]).good(), "one\n");
+}
+
 #[test]
 fn a_small_cache_holds_a_large_change() {
     let fixture = Fixture::with_image(&[]);

@@ -1,6 +1,11 @@
 //! Volumes on object storage: shipped by a mount and at rest, restored, and read in place. A directory is the
 //! store.
 
+use std::sync::Arc;
+
+use uxfs_remote::cloud::Cloud;
+use uxfs_remote::{Address, Patience, Remote};
+
 use crate::fixture::Fixture;
 
 fn url(fixture: &Fixture) -> String {
@@ -78,6 +83,44 @@ fn an_image_at_rest_is_shipped_pruned_and_restored() {
     assert_eq!(fixture.uxfs(&["check", &url]).code, 0);
     let gone = fixture.uxfs(&["restore", "--at", "2", &url, "x.img"]).bad(1);
     assert!(gone.contains("no checkpoint 2"), "{gone}");
+}
+
+/// A fork names its base so: by number, and the first digits of the hash.
+#[test]
+fn a_pinned_address_restores_only_the_checkpoint_that_it_means() {
+    let fixture = Fixture::with_image(&[]);
+    let url = url(&fixture);
+    fixture.uxfs(&["ship", "a.img", &url]).good();
+    let address = Address::parse(&format!("{url}@1")).unwrap();
+    let store = Arc::new(Cloud::open(&address.url, false).unwrap());
+    let (_, hash) = Remote::new(store, None, Patience::default()).at(&address).unwrap();
+    let pinned = format!("{url}@1#{}", &hash.to_string()[..16]);
+    fixture.uxfs(&["restore", "-q", &pinned, "then.img"]).good();
+    fixture.sh("cmp a.img then.img; rm -r store then.img");
+    // The same number in a store that was made anew.
+    fixture.image("b.img", &[]);
+    fixture.uxfs(&["ship", "b.img", &url]).good();
+    let other = fixture.uxfs(&["restore", "-q", &pinned, "then.img"]).bad(1);
+    assert!(other.contains("made anew"), "{other}");
+    fixture.sh("test ! -e then.img");
+}
+
+/// One that is shipped without a part of it could not be opened.
+#[test]
+fn a_volume_on_several_devices_is_not_shipped() {
+    let fixture = Fixture::new();
+    let url = url(&fixture);
+    fixture.sh("truncate -s 300m a.img b.img; truncate -s 80m log.img rt.img; \
+            mkfs.xfs -q -l logdev=log.img a.img; mkfs.xfs -q -r rtdev=rt.img b.img");
+    for (image, options, said) in [
+        ("a.img", &[][..], "external log"),
+        ("a.img", &["--logdev", "log.img"], "external log"),
+        ("b.img", &[], "realtime device"),
+    ] {
+        let refused = fixture.uxfs(&[&["ship", image, &url], options].concat()).bad(1);
+        assert!(refused.contains(said) && refused.contains("cannot be shipped"), "{refused}");
+    }
+    fixture.sh("test -z \"$(find store -type f)\"");
 }
 
 #[test]

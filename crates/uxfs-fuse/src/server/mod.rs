@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 use uxfs::format::Ino;
 use uxfs::format::inode::{Flags, S_IFDIR, S_IFREG};
 use uxfs::posix::Creator;
-use uxfs::{Fs, SyncKind};
+use uxfs::{Atime, Fs, SyncKind};
 use uxfs_transport::{
     Answer, Bytes, CopyRange, Errno, Fallocate, Filesystem, Handle, Ioctl, Listing, Negotiation,
     Node, Offset, Opened, OpenedFlags, Parked, Read, Reply, ReplyAttr, ReplyCreate, ReplyEmpty,
@@ -251,10 +251,24 @@ impl Server {
         });
     }
 
+    /// Updates the access time of what was read. As in Linux, one that cannot be updated stays as
+    /// it is: a full disk does not keep files from being read. A volume that has stopped answers
+    /// nothing.
+    fn accessed(&self, fs: &Fs, ino: Ino, how: Atime) -> uxfs::Result<()> {
+        match fs.accessed(ino, how) {
+            Err(error) if fs.stopped_by().is_some() => Err(error),
+            Err(_) => {
+                self.volume.report_state(fs);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
     /// Updates the access time of a listed directory.
     fn listed(&self, fs: &Fs, ino: Ino, handle: Handle) -> uxfs::Result<()> {
         match open_dirs::updates_atime(handle) {
-            true => fs.accessed(ino, self.current_options.for_requests().dir_atime),
+            true => self.accessed(fs, ino, self.current_options.for_requests().dir_atime),
             false => Ok(()),
         }
     }
@@ -398,7 +412,7 @@ impl Filesystem for Server {
         let target = self.volume.with(|fs| {
             let ino = ino_of(fs, node);
             let target = fs.readlink(ino)?;
-            fs.accessed(ino, self.current_options.for_requests().atime)?;
+            self.accessed(fs, ino, self.current_options.for_requests().atime)?;
             Ok(target)
         });
         match target {
@@ -571,7 +585,7 @@ impl Filesystem for Server {
                 let ino = ino_of(fs, node);
                 let got = fs.read_at(ino, read.offset, buffer)?;
                 if read.flags & O_NOATIME == 0 {
-                    fs.accessed(ino, self.current_options.for_requests().atime)?;
+                    self.accessed(fs, ino, self.current_options.for_requests().atime)?;
                 }
                 Ok(got)
             })

@@ -183,7 +183,7 @@ fn a_guest_finds_the_mount_as_it_finds_xfs() {
 }
 
 /// A request of a guest, with a body.
-fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
+pub(crate) fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
     let len = u32::try_from(40 + body.len()).unwrap();
     let mut request = [len.to_le_bytes(), opcode.to_le_bytes()].concat();
     request.extend(1_u64.to_le_bytes());
@@ -194,7 +194,7 @@ fn request(opcode: u32, node: u64, body: &[u8]) -> Vec<u8> {
 }
 
 /// The first request of a guest: it offers everything.
-fn first_request() -> Vec<u8> {
+pub(crate) fn first_request() -> Vec<u8> {
     const INIT: u32 = 26;
     let mut offer = [7_u32, 38, 0, u32::MAX].map(u32::to_le_bytes).concat();
     offer.resize(64, 0);

@@ -23,6 +23,7 @@ mod posix;
 mod power;
 mod programs;
 mod random;
+mod reading;
 mod rig;
 mod rings;
 mod scrub;

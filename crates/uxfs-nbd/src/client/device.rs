@@ -21,8 +21,13 @@ use crate::wire;
 /// Pause before a server is tried again: the first and the longest.
 const PAUSE: Duration = Duration::from_millis(20);
 const PAUSE_MAX: Duration = Duration::from_secs(1);
-/// Most bytes that one request zeroes or trims.
-const ZERO_MAX: u32 = 1 << 30;
+/// Most bytes that one request zeroes: a server whose storage cannot zero writes them, and has to
+/// answer in time.
+const ZERO_MAX: u32 = wire::PAYLOAD_MAX;
+/// Requests to zero that are outstanding.
+const ZERO_WINDOW: usize = 4;
+/// Most bytes that one request trims. Nothing is written for it.
+const TRIM_MAX: u32 = 1 << 30;
 /// Requests that are outstanding while writes are sent again.
 const WINDOW: usize = 32;
 
@@ -285,18 +290,19 @@ impl NbdDev {
         if self.unflushed.lock().bytes() > self.limit {
             self.flush()?;
         }
-        let requests: Vec<Request<'_>> = match content {
-            Content::Data(data) => self.writes(offset, data, flags).collect(),
-            Content::Zeroes(len) => self.zeroes(offset, *len, flags).collect(),
+        let (requests, at_once): (Vec<Request<'_>>, _) = match content {
+            Content::Data(data) => (self.writes(offset, data, flags).collect(), usize::MAX),
+            Content::Zeroes(len) => (self.zeroes(offset, *len, flags).collect(), ZERO_WINDOW),
         };
         let number = self.unflushed.lock().enter(offset, content.clone());
-        let written = self.perform(&requests);
+        let mut groups = requests.chunks(at_once);
+        let written = groups.try_for_each(|group| self.perform(group).map(drop));
         let mut unflushed = self.unflushed.lock();
         match written {
-            Ok(_) => unflushed.confirm(number),
+            Ok(()) => unflushed.confirm(number),
             Err(_) => unflushed.withdraw(number),
         }
-        written.map(drop)
+        written
     }
 
     fn write_flagged(&self, offset: u64, data: &[u8], flags: u16) -> io::Result<()> {
@@ -381,7 +387,7 @@ impl BlockDev for NbdDev {
             return;
         }
         let (from, len) = within(offset, len, self.export.block);
-        for (offset, len) in pieces(from, len, ZERO_MAX) {
+        for (offset, len) in pieces(from, len, TRIM_MAX) {
             let trim = Request { command: wire::CMD_TRIM, flags: 0, offset, len, data: &[] };
             // A hint: a server that refuses it goes on as before.
             let _ = self.perform(&[trim]);

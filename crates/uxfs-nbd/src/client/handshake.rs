@@ -17,6 +17,8 @@ use crate::wire::{self, Bytes, ReadNumbers, broken};
 /// Most bytes of a reply to an option, and most replies to one.
 const REPLY_MAX: u32 = 64 << 10;
 const REPLIES_MAX: usize = 64;
+/// Timeouts that the whole handshake may take.
+const PATIENCE: u32 = 4;
 
 /// A connection to an export.
 pub(crate) struct Connected {
@@ -33,8 +35,9 @@ pub(crate) fn connect(
     timeout: Duration,
 ) -> io::Result<Connected> {
     let socket = Socket::connect(&uri.place, timeout)?;
-    socket.limit_receive(Some(timeout))?;
-    let mut link = Link::over(Arc::new(socket));
+    let mut link = Link::over(Arc::new(socket), timeout);
+    link.receiver.limit(Some(timeout))?;
+    link.receiver.allow(timeout.saturating_mul(PATIENCE));
     greet(&mut link)?;
     if let Some(tls) = tls {
         match ask(&mut link, wire::OPT_STARTTLS, &[])? {
@@ -46,7 +49,7 @@ pub(crate) fn connect(
     }
     let structured = ask(&mut link, wire::OPT_STRUCTURED_REPLY, &[])?.kind == wire::REP_ACK;
     let export = go(&mut link, &uri.export)?;
-    link.socket.limit_receive(None)?;
+    link.receiver.limit(None)?;
     Ok(Connected { link, export, structured })
 }
 

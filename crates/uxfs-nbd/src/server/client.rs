@@ -14,7 +14,7 @@ use super::budget::Share;
 use super::handshake::{self, Greeted};
 use super::reply::Replies;
 use super::{STILL, Shared};
-use crate::link::{Receiver, Socket};
+use crate::link::{self, Receiver, Socket};
 use crate::wire::{self, ReadNumbers, RequestHead, broken};
 
 /// Threads that do the requests of one client.
@@ -95,24 +95,19 @@ pub(crate) fn serve(shared: &Shared, socket: &Arc<Socket>) -> io::Result<()> {
         }
         let received = match workers {
             0 => Err(io::ErrorKind::OutOfMemory.into()),
-            _ => receive(shared, socket, &mut from, &queue),
+            _ => receive(shared, &mut from, &queue),
         };
         queue.end();
         received
     })
 }
 
-fn receive<'a>(
-    shared: &'a Shared,
-    socket: &Socket,
-    from: &mut Receiver,
-    queue: &Queue<'a>,
-) -> io::Result<()> {
+fn receive<'a>(shared: &'a Shared, from: &mut Receiver, queue: &Queue<'a>) -> io::Result<()> {
     loop {
-        socket.limit_receive(None)?;
+        from.limit(None)?;
         let first: [u8; 1] = from.bytes()?;
         // It has begun a message, so it has to end it.
-        socket.limit_receive(Some(STILL))?;
+        from.limit(Some(STILL))?;
         let mut head = [0; RequestHead::LEN];
         head[0] = first[0];
         io::Read::read_exact(from, &mut head[1..])?;
@@ -130,7 +125,13 @@ fn receive<'a>(
             _ => 0,
         };
         let share = shared.budget.take(memory as usize);
-        let data = if has_payload { from.payload(head.len as usize)? } else { Vec::new() };
+        let data = if has_payload {
+            // The wait for memory is not the client's.
+            from.allow(link::allowance(STILL, head.len as usize));
+            from.payload(head.len as usize)?
+        } else {
+            Vec::new()
+        };
         queue.push(Work { head, data, _share: share });
     }
 }

@@ -24,8 +24,8 @@ pub(crate) struct Greeted {
 
 /// Does the handshake. `None` if the client left.
 pub(crate) fn greet(shared: &Shared, socket: &Arc<Socket>) -> io::Result<Option<Greeted>> {
-    socket.limit_receive(Some(STILL))?;
-    let mut link = Link::over(Arc::clone(socket));
+    let mut link = Link::over(Arc::clone(socket), STILL);
+    link.receiver.limit(Some(STILL))?;
     let ours = wire::FLAG_FIXED_NEWSTYLE | wire::FLAG_NO_ZEROES;
     let hello = Bytes::default().raw(&wire::INIT_MAGIC).raw(&wire::OPTION_MAGIC).u16(ours);
     link.sender.send(&hello.0, &[])?;
@@ -97,6 +97,9 @@ pub(crate) fn greet(shared: &Shared, socket: &Arc<Socket>) -> io::Result<Option<
                     }
                 }
             },
+            wire::OPT_STARTTLS if shared.options.tls.is_none() => {
+                to.send(wire::REP_ERR_POLICY, b"this server was started without TLS")?;
+            }
             wire::OPT_STARTTLS | wire::OPT_STRUCTURED_REPLY | wire::OPT_LIST => {
                 to.send(wire::REP_ERR_INVALID, b"not now, or not with data")?;
             }

@@ -5,7 +5,7 @@
 //!    that stands still in the middle of a message is disconnected.
 //! 3. A flush from any client covers what was answered to all of them before (`CAN_MULTI_CONN`).
 //! 4. [`Server::run`] returns when it is stopped: requests that were received are done, and everything is
-//!    flushed.
+//!    flushed. Clients that do not take their answers in time are disconnected before.
 //! 5. With TLS nothing but TLS is spoken: no export is named or opened before it.
 
 mod budget;
@@ -17,9 +17,9 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, poll};
 use uxfs_disk::BlockDev;
 
@@ -34,6 +34,8 @@ const CLIENTS_MAX: usize = 32;
 const BUDGET: usize = 128 << 20;
 /// How long a client may take for a message that it has begun, and for the whole handshake to go on.
 const STILL: Duration = Duration::from_secs(30);
+/// How long clients may take for the answers to their last requests when the server is stopped.
+const ENDING: Duration = Duration::from_secs(5);
 
 /// What a server offers.
 #[derive(Clone, Debug, Default)]
@@ -53,6 +55,8 @@ struct Shared {
     stopping: AtomicBool,
     /// Sockets of the clients that are connected.
     clients: Mutex<Vec<Arc<Socket>>>,
+    /// A client has left.
+    left: Condvar,
 }
 
 /// A server of one device.
@@ -93,6 +97,7 @@ impl Server {
             budget: Budget::new(BUDGET),
             stopping: false.into(),
             clients: Mutex::default(),
+            left: Condvar::new(),
         });
         Ok(Self { listener, shared, wake, stopper: Stopper(Arc::new(writer)) })
     }
@@ -134,15 +139,14 @@ impl Server {
                     // A client that misbehaves concerns no other.
                     let _ = client::serve(shared, &of_client);
                     of_client.end();
-                    shared.clients.lock().retain(|other| !Arc::ptr_eq(other, &of_client));
+                    shared.forget(&of_client);
                 };
                 let spawned = std::thread::Builder::new().name("nbd-client".into());
                 if spawned.spawn_scoped(scope, serve).is_err() {
-                    self.shared.clients.lock().retain(|other| !Arc::ptr_eq(other, &socket));
+                    self.shared.forget(&socket);
                 }
             };
-            self.shared.stopping.store(true, Ordering::SeqCst);
-            self.shared.clients.lock().iter().for_each(|socket| socket.end_receiving());
+            self.shared.disconnect();
             accepted
         });
         let flushed = if self.shared.read_only() { Ok(()) } else { self.shared.dev.flush() };
@@ -190,6 +194,26 @@ impl Shared {
 
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn forget(&self, client: &Arc<Socket>) {
+        self.clients.lock().retain(|other| !Arc::ptr_eq(other, client));
+        self.left.notify_all();
+    }
+
+    /// Receives no further request, and ends the connections when all were answered, or the time
+    /// for that is over.
+    fn disconnect(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        let mut clients = self.clients.lock();
+        clients.iter().for_each(|socket| socket.end_receiving());
+        let end = Instant::now() + ENDING;
+        while !clients.is_empty() {
+            if self.left.wait_until(&mut clients, end).timed_out() {
+                clients.iter().for_each(|socket| socket.end());
+                return;
+            }
+        }
     }
 }
 

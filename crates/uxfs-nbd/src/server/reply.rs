@@ -32,6 +32,8 @@ impl Replies {
     pub(crate) fn data(&self, cookie: u64, offset: u64, data: &[u8]) -> io::Result<()> {
         let head = match self.structured {
             false => simple(cookie, 0),
+            // A chunk of data has at least one byte of it.
+            true if data.is_empty() => chunk(wire::REPLY_NONE, cookie, 0),
             // A request has at most `PAYLOAD_MAX` bytes.
             true => chunk(wire::REPLY_OFFSET_DATA, cookie, data.len() as u32 + 8).u64(offset),
         };

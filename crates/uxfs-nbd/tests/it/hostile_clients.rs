@@ -4,6 +4,9 @@
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_nbd::ServerOptions;
@@ -70,6 +73,81 @@ fn requests_that_cannot_be_done_are_answered_with_errors() {
         let found = u32::from_be_bytes(reply[4..8].try_into().unwrap());
         assert_eq!(found, error, "command {command} at {offset}, {len} bytes");
     }
+}
+
+/// Greets the server, and sends options.
+fn greeted(ours: &Ours, options: &[u8]) -> UnixStream {
+    let mut stream = UnixStream::connect(ours.socket()).unwrap();
+    stream.write_all(&[&[0, 0, 0, 3][..], options].concat()).unwrap();
+    stream.read_exact(&mut [0; 18]).unwrap();
+    stream
+}
+
+/// The kind of the next reply to an option.
+fn reply_kind(stream: &mut UnixStream) -> u32 {
+    let mut head = [0; 20];
+    stream.read_exact(&mut head).unwrap();
+    let number = |at: usize| u32::from_be_bytes(head[at..at + 4].try_into().unwrap());
+    stream.read_exact(&mut vec![0; number(16) as usize]).unwrap();
+    number(12)
+}
+
+/// By the protocol's mode without TLS; the client may go on without.
+#[test]
+fn a_server_without_tls_says_so() {
+    let (_, ours) = server();
+    let go = [&1_u32.to_be_bytes()[..], b"v", &[0, 0]].concat();
+    let mut stream = greeted(&ours, &[option(5, &[]), option(7, &go)].concat());
+    assert_eq!(reply_kind(&mut stream), 1 << 31 | 2, "NBD_REP_ERR_POLICY");
+    assert_eq!(reply_kind(&mut stream), 3, "the export is described all the same");
+}
+
+/// A chunk of data has at least one byte of it, so there is none.
+#[test]
+fn a_read_of_no_bytes_is_answered_without_data() {
+    let (_, ours) = server();
+    let mut stream = greeted(&ours, &[option(8, &[]), option(1, b"v")].concat());
+    assert_eq!(reply_kind(&mut stream), 1);
+    stream.read_exact(&mut [0; 10]).unwrap();
+    stream.write_all(&request(0, 0, 512, 0)).unwrap();
+    let mut reply = [0; 20];
+    stream.read_exact(&mut reply).unwrap();
+    // Done, no content, the cookie, no bytes.
+    assert_eq!(reply[..4], 0x668e_33ef_u32.to_be_bytes());
+    assert_eq!(reply[4..8], [0, 1, 0, 0]);
+    assert_eq!((&reply[8..16], &reply[16..]), (&7_u64.to_be_bytes()[..], &[0; 4][..]));
+    stream.write_all(&request(0, 0, 512, 512)).unwrap();
+    stream.read_exact(&mut [0; 28 + 512]).unwrap();
+}
+
+/// One takes its answers slowly, one has begun a request and is silent, one is silent in the
+/// handshake.
+#[test]
+fn clients_do_not_keep_a_server_that_is_stopped() {
+    const PIECE: u32 = 32 << 20;
+    let options = ServerOptions { export: "v".into(), ..ServerOptions::default() };
+    let ours = Ours::start(Arc::new(MemDev::new(PIECE.into())), options);
+    let mut slow = greeted(&ours, &option(1, b"v"));
+    slow.read_exact(&mut [0; 10]).unwrap();
+    slow.write_all(&request(0, 0, 0, PIECE).repeat(8)).unwrap();
+    slow.read_exact(&mut [0; 100]).unwrap();
+    let mut silent = greeted(&ours, &option(1, b"v"));
+    silent.write_all(&request(1, 0, 0, PIECE)).unwrap();
+    let _greeted = greeted(&ours, &[]);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::SeqCst) && slow.read_exact(&mut [0; 65536]).is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        });
+        let (ended, end) = channel();
+        std::thread::spawn(move || ended.send(ours.stop()));
+        // A limit, in case it never ends.
+        let stopped = end.recv_timeout(Duration::from_secs(60));
+        over.store(true, Ordering::SeqCst);
+        stopped.unwrap().unwrap();
+    });
 }
 
 #[test]

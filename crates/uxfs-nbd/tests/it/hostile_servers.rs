@@ -202,6 +202,86 @@ fn wrong_replies_lose_the_device() {
     }
 }
 
+/// A server whose answers come byte by byte is not waited for much longer than one that says
+/// nothing.
+#[test]
+fn a_handshake_that_drips_is_given_up() {
+    let server = Scripted::start(|mut stream| {
+        greet(&mut stream)?;
+        option(&mut stream)?;
+        // Less would be a handshake that has ended.
+        for byte in option_reply(8, 1, &[0; 60_000]).into_iter().take(200) {
+            stream.write_all(&[byte])?;
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    });
+    let error = open(&server).err().unwrap();
+    assert_eq!(error.kind(), io::ErrorKind::TimedOut, "{error}");
+}
+
+/// A server that accepts no connection any more, and whose backlog is full.
+#[test]
+fn a_connection_that_is_not_accepted_is_not_awaited_for_ever() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s");
+    let socket = || {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+    };
+    let place = rustix::net::SocketAddrUnix::new(&path).unwrap();
+    let listener = socket();
+    rustix::net::bind(&listener, &place).unwrap();
+    rustix::net::listen(&listener, 1).unwrap();
+    let mut waiting = Vec::new();
+    loop {
+        let client = socket();
+        match rustix::net::connect(&client, &place) {
+            Ok(()) => waiting.push(client),
+            Err(error) => break assert_eq!(error, rustix::io::Errno::AGAIN),
+        }
+    }
+    let (sent, opened) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut options = ClientOptions::default();
+        options.timeout = Duration::from_millis(300);
+        let uri = address(&path, "v").parse().unwrap();
+        sent.send(NbdDev::open(uri, options, true).err().map(|error| error.to_string()))
+    });
+    // A limit, in case it never fails.
+    let error = opened.recv_timeout(Duration::from_secs(60)).unwrap().unwrap();
+    assert!(error.contains("accepts no connection"), "{error}");
+}
+
+/// A server whose storage cannot zero writes what it is to zero, so a request is no longer than a
+/// write, and there are few at a time.
+#[test]
+fn a_long_range_is_zeroed_in_pieces() {
+    const WHOLE: u64 = 1 << 30;
+    let seen = Arc::<Mutex<Vec<u64>>>::default();
+    let of_server = Arc::clone(&seen);
+    let server = Scripted::start(move |mut stream| {
+        greet(&mut stream)?;
+        option(&mut stream)?;
+        stream.write_all(&option_reply(8, 1 << 31 | 1, &[]))?;
+        option(&mut stream)?;
+        stream.write_all(&join(&[&export(WHOLE, FLAGS), &option_reply(7, 1, &[])]))?;
+        loop {
+            let (request, _) = request(&mut stream)?;
+            if request.command == 6 {
+                of_server.lock().unwrap().push(request.len.into());
+            }
+            stream.write_all(&simple(request.cookie, 0, &[]))?;
+        }
+    });
+    let dev = fixture::open(&address(&server.socket(), "v")).unwrap();
+    dev.zero(0, WHOLE).unwrap();
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.iter().sum::<u64>(), WHOLE);
+    assert!(seen.iter().all(|len| *len <= 32 << 20), "{seen:?}");
+}
+
 #[test]
 fn a_server_that_stands_still_is_given_up() {
     for answers in [0, 3] {

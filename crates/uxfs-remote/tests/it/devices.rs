@@ -1,16 +1,18 @@
 //! Devices that ship, with threads: consistent moments under load, an idle device, one that reads from afar.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_remote::cloud::Cloud;
 use uxfs_remote::{
-    At, CacheOptions, Checkpoint, Patience, Remote, RemoteDev, ShipMode, ShipOptions, Shipper,
-    compact, restore,
+    At, CacheOptions, Checkpoint, Patience, Remote, RemoteDev, ShipMode, ShipOptions, ShipStatus,
+    Shipper, compact, restore,
 };
 
+use crate::hooked::Hooked;
 use crate::sim_store::SimStore;
 
 const BLOCKS: u64 = 4096;
@@ -150,6 +152,55 @@ fn a_store_that_stands_still_slows_writers_and_is_named() {
     store.set_down(false);
     shipper.finish().unwrap();
     assert_eq!((shipper.status().error, shipper.status().lag_bytes), (None, 0));
+}
+
+/// Waits until the shipper's status is as wanted.
+fn until(shipper: &Shipper, wanted: impl Fn(&ShipStatus) -> bool) -> ShipStatus {
+    let begun = Instant::now();
+    loop {
+        let status = shipper.status();
+        if wanted(&status) {
+            return status;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(300), "{status:?}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Credentials that expired, or a bucket that is missing for a while.
+#[test]
+fn a_store_that_refuses_is_tried_again_later() {
+    for kind in [ErrorKind::PermissionDenied, ErrorKind::NotFound] {
+        let store = Arc::new(Hooked::new());
+        store.refuse(0, 1, kind);
+        let remote = Remote::new(Arc::<Hooked>::clone(&store), None, Patience::without_pauses(3));
+        let dev = Arc::new(MemDev::new(LEN));
+        let options = ShipOptions { interval: Duration::ZERO, ..ShipOptions::default() };
+        let shipper = Shipper::start(dev, Arc::new(remote), [1; 16], options).unwrap();
+        let failed = until(&shipper, |now| now.stopped || now.next_try.is_some());
+        assert!(!failed.stopped && failed.error.is_some(), "{failed:?}");
+        let shipped = until(&shipper, |now| now.checkpoint == 1 && now.next_try.is_none());
+        assert_eq!((shipped.error, shipped.stopped), (None, false));
+        shipper.finish().unwrap();
+    }
+}
+
+#[test]
+fn a_writer_that_lost_its_place_says_that_it_stopped() {
+    let store = Arc::new(SimStore::new(9));
+    store.set_calm();
+    let options = ShipOptions { interval: Duration::ZERO, ..ShipOptions::default() };
+    let device = || Arc::new(MemDev::new(LEN));
+    let first = Shipper::start(device(), remote(&store), [1; 16], options).unwrap();
+    until(&first, |now| now.checkpoint == 1);
+    let second = Shipper::without_thread(device(), remote(&store), [1; 16], options, [9; 16]);
+    let second = second.unwrap();
+    second.write_at(0, &[2; 4096]).unwrap();
+    second.ship_now().unwrap().unwrap();
+    first.write_at(0, &[1; 4096]).unwrap();
+    first.flush().unwrap();
+    let status = until(&first, |now| now.stopped);
+    assert!(status.error.unwrap().contains("another writer") && status.next_try.is_none());
 }
 
 /// Many checkpoints stay readable in few objects, and what is merged is counted apart.

@@ -30,6 +30,37 @@ fn malformed_chains_come_back() {
     rig.disconnect().unwrap();
 }
 
+/// A request or a room for a reply that is longer than any that the disk offers: an error, in the
+/// place of the status.
+#[test]
+fn chains_that_are_too_long_get_an_error() {
+    /// Where the table of the chain lies, and the memory that its parts share.
+    const PARTS: u64 = 0x8000;
+    const SHARED: (u64, u32) = (0x30000, 0xc0000);
+    let mut rig = Rig::new();
+    for (count, writable) in [(12_u16, false), (12, true), (10, false)] {
+        rig.put_header(OUT, 0);
+        rig.put(REPLY, &[0xff; 2]);
+        let mut parts = vec![(REQUEST, 16, false)];
+        parts.extend((0..count).map(|_| (SHARED.0, SHARED.1, writable)));
+        parts.push((REPLY, 1, true));
+        for (n, (address, len, writable)) in (0..).zip(&parts) {
+            let last = usize::from(n) + 1 == parts.len();
+            let flags = u16::from(!last) | u16::from(*writable) << 1;
+            let (address, len) = (address.to_le_bytes(), len.to_le_bytes());
+            let next = (n + 1_u16).to_le_bytes();
+            let raw = [&address[..], &len, &flags.to_le_bytes(), &next].concat();
+            rig.put(PARTS + 16 * u64::from(n), &raw);
+        }
+        rig.descriptor(0, (PARTS, 16 * u32::try_from(parts.len()).unwrap()), 4, 0);
+        rig.sent();
+        assert_eq!(rig.get(REPLY, 2), [1, 0xff], "{count} parts, {writable}");
+    }
+    assert!(rig.disk.take().is_empty());
+    assert_eq!(rig.ask((OUT, 0), &[1; 512], 0).1, 0);
+    rig.disconnect().unwrap();
+}
+
 #[test]
 fn requests_beyond_the_disk_are_refused() {
     let mut rig = Rig::new();
