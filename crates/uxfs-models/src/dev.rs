@@ -77,12 +77,13 @@ impl<D: BlockDev> BlockDev for VirtualDev<D> {
     }
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.dev.write_at(offset, data)?;
+        self.dev.write_fua_at(offset, data)?;
         self.charge(Request::write_fua(offset, data.len() as u64));
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.dev.flush()?;
         self.charge(Request::flush());
         Ok(())
     }
@@ -178,12 +179,13 @@ impl<D: BlockDev> BlockDev for RealTimeDev<D> {
     }
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.dev.write_at(offset, data)?;
+        self.dev.write_fua_at(offset, data)?;
         self.sleep(Request::write_fua(offset, data.len() as u64));
         Ok(())
     }
 
     fn flush(&self) -> io::Result<()> {
+        self.dev.flush()?;
         self.sleep(Request::flush());
         Ok(())
     }

@@ -1,10 +1,11 @@
 //! Compares each disk with its published figures, and tests the rules of all models.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_journal::Time;
-use uxfs_testkit::Rng;
+use uxfs_testkit::{CountDev, Rng};
 
 use crate::{
     Description, Disk, Done, NAMES, Op, RealTimeDev, Request, Tag, VirtualClock, VirtualDev, serve,
@@ -267,6 +268,50 @@ fn a_flush_waits_for_the_cache() {
     let before = serve(&mut *disk, again, Request::write(0, 1 << 20));
     let fua = serve(&mut *disk, before, Request::write_fua(500 << 30, 4096));
     assert!(fua.0 - before.0 < 40_000_000, "{}", fua.0 - before.0);
+}
+
+/// A forced write may replace the data that a flush waits for: the flush waits for that write, and ends.
+#[test]
+fn a_flush_waits_for_a_write_that_replaces_cached_data() {
+    let mut disk = disk("hdd-7200");
+    let (mut done, mut ends) = (Vec::new(), BTreeMap::new());
+    let cached = Request::write(1 << 30, 4096);
+    disk.submit(Time(0), Tag(0), cached);
+    while ends.is_empty() {
+        let now = disk.next_event().unwrap();
+        disk.advance(now, &mut done);
+        ends.extend(done.drain(..).map(|done| (done.tag.0, done.at)));
+    }
+    let now = ends[&0];
+    // The mechanics are far away while the flush and the write arrive.
+    disk.submit(now, Tag(1), Request::read(disk.capacity() - (1 << 20), 4096));
+    disk.submit(now, Tag(2), Request::flush());
+    disk.submit(now, Tag(3), Request::write_fua(1 << 30, 4096));
+    while ends.len() < 4 {
+        let now = disk.next_event().expect("a request is in flight");
+        disk.advance(now, &mut done);
+        ends.extend(done.drain(..).map(|done| (done.tag.0, done.at)));
+    }
+    assert!(ends[&2] >= ends[&3], "{ends:?}");
+}
+
+/// A modelled device passes flushes and forced writes on to what keeps its data.
+#[test]
+fn flushes_reach_the_device_below() {
+    let check = |dev: &dyn BlockDev, below: &CountDev<MemDev>| {
+        let seen = || (below.counts().flushes, below.counts().forced);
+        dev.write_at(0, &[1; 512]).unwrap();
+        assert_eq!(seen(), (0, 0));
+        dev.flush().unwrap();
+        assert_eq!(seen(), (1, 0));
+        dev.write_fua_at(512, &[2; 512]).unwrap();
+        assert_eq!(seen(), (1, 1));
+    };
+    let below = || Arc::new(CountDev::new(MemDev::new(1 << 20)));
+    let under = below();
+    check(&VirtualDev::new(Arc::clone(&under), disk("nvme"), VirtualClock::default()), &under);
+    let under = below();
+    check(&RealTimeDev::new(Arc::clone(&under), disk("nvme")), &under);
 }
 
 #[test]

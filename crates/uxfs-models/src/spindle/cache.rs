@@ -63,11 +63,13 @@ impl Cache {
         }
     }
 
-    /// Removes sectors that were written to the platters directly. Parts of runs may remain.
-    pub(super) fn remove(&mut self, from: u64, to: u64) {
+    /// Removes sectors that are written to the platters directly, and returns the age of the oldest. Parts
+    /// of runs may remain.
+    pub(super) fn remove(&mut self, from: u64, to: u64) -> Option<u64> {
         let begin = self.runs.range(..=from).next_back().filter(|(_, run)| run.end > from);
         let begin = begin.map_or(from, |(start, _)| *start);
         let hit: Vec<(u64, Run)> = self.runs.range(begin..to).map(|(s, r)| (*s, *r)).collect();
+        let oldest = hit.iter().map(|(_, run)| run.age).min();
         for (start, run) in hit {
             self.take(start);
             for (left, right) in [(start, run.end.min(from)), (start.max(to), run.end)] {
@@ -76,6 +78,7 @@ impl Cache {
                 }
             }
         }
+        oldest
     }
 
     fn take(&mut self, start: u64) -> Option<Run> {

@@ -88,6 +88,9 @@ struct Waiting {
     arrived: u64,
     /// Time at which the electronics have processed the command.
     ready: u64,
+    /// Age of the oldest data in the cache that this write replaces. A flush that waits for that data
+    /// waits for this write.
+    replaces: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -223,13 +226,13 @@ impl Spindle {
         Some(at.max(now))
     }
 
-    fn write(&mut self, waiting: Waiting, fua: bool) {
+    fn write(&mut self, mut waiting: Waiting, fua: bool) {
         let room = self.room();
         let len = waiting.to - waiting.from;
         if room == 0 || fua || len > room {
             // The data is transferred during the seek.
             self.carry(waiting.ready, len);
-            self.cache.remove(waiting.from, waiting.to);
+            waiting.replaces = self.cache.remove(waiting.from, waiting.to);
             return self.queue.push(waiting);
         }
         self.blocked.push_back(waiting);
@@ -340,7 +343,12 @@ impl Spindle {
     fn end(&mut self, doing: Operation) {
         let at = doing.end;
         match doing.work {
-            Work::Host(waiting) if waiting.write => self.completions.add(Time(at), waiting.tag),
+            Work::Host(waiting) if waiting.write => {
+                self.completions.add(Time(at), waiting.tag);
+                if waiting.replaces.is_some() {
+                    self.end_flushes(at);
+                }
+            }
             Work::Host(waiting) => {
                 let len = waiting.to - waiting.from;
                 // All but the last sector was transferred while the rest was being read.
@@ -366,11 +374,16 @@ impl Spindle {
 
     fn end_flushes(&mut self, at: u64) {
         while let Some(flush) = self.flushes.front().copied() {
+            let replaces = |write: &Waiting| write.replaces.is_some_and(|age| age <= flush.age);
             let under_way = match self.doing {
                 Some(Operation { work: Work::Drain { age, .. }, .. }) => age <= flush.age,
-                _ => false,
+                Some(Operation { work: Work::Host(write), .. }) => replaces(&write),
+                None => false,
             };
-            if under_way || self.cache.oldest().is_some_and(|age| age <= flush.age) {
+            if under_way
+                || self.queue.iter().any(replaces)
+                || self.cache.oldest().is_some_and(|age| age <= flush.age)
+            {
                 break;
             }
             self.flushes.pop_front();
@@ -396,7 +409,7 @@ impl Disk for Spindle {
         let (from, to) = (request.at / SECTOR, request.end().div_ceil(SECTOR));
         let to = to.clamp(from + 1, self.geometry.sectors.max(from + 1));
         let write = matches!(request.op, Op::Write { .. });
-        let waiting = Waiting { tag, write, from, to, arrived: now.0, ready };
+        let waiting = Waiting { tag, write, from, to, arrived: now.0, ready, replaces: None };
         match request.op {
             Op::Flush => {
                 self.flushes.push_back(Flush { tag, age: self.writes });
