@@ -182,6 +182,7 @@ fn sort(report: &Report, groups: u32) -> (Suspects, FxHashSet<AgNo>, FxHashSet<I
 
 fn round(volume: &mut Volume, report: &Report, progress: &(dyn Fn(Phase) + Sync)) -> Result<()> {
     superblock::mend(volume, None, &report.findings)?;
+    superblock::disown_files(volume)?;
     let (suspects, stale, flagged) = sort(report, volume.geo.ag_count);
     progress(Phase::Inodes);
     let mut scan = FxHashSet::default();

@@ -13,14 +13,16 @@ use uxfs_check::{Finding, Place, code};
 use uxfs_disk::BlockDev;
 use uxfs_format::agf::Agf;
 use uxfs_format::agi::Agi;
-use uxfs_format::dquot::QuotaFlags;
+use uxfs_format::dquot::{self, Dquot, QuotaFlags, QuotaType};
 use uxfs_format::features::{Incompat, LogIncompat, Version};
+use uxfs_format::inode::{self, CORE_LEN, Fork, InodeCore, S_IFMT, S_IFREG};
 use uxfs_format::superblock::{CRC_OFFSET, Superblock, used_len};
 use uxfs_format::{AgNo, Geometry, Ino, copies, crc};
 use zerocopy::IntoBytes;
 
 use crate::burst;
 use crate::error::{RepairError, Result};
+use crate::fork;
 use crate::pass::{Known, Pass};
 use crate::volume::Volume;
 
@@ -28,6 +30,8 @@ use crate::volume::Volume;
 const SCAN: u64 = 4 << 30;
 /// Bits of the version that may differ between the superblock and its copies.
 const CHANGING: Version = Version::ATTR.union(Version::QUOTA).union(Version::DALIGN);
+/// Blocks of a file that are searched for records of quota.
+const SEARCHED: usize = 1024;
 /// Longest sector.
 const LONGEST: usize = 32768;
 
@@ -278,6 +282,67 @@ fn write(volume: &mut Volume, ag: AgNo, wrong: &str) -> Result<()> {
     volume.write(step, daddr.bytes(), &sector)
 }
 
+/// Does a file hold records of quota? Only its first blocks are looked at.
+fn has_records(volume: &Volume, ino: Ino) -> Result<bool> {
+    let raw = volume.inode(ino)?;
+    let Ok(core) = InodeCore::decode_unchecked(&raw, ino) else { return Ok(false) };
+    let range = core.fork_range(Fork::Data, raw.len() - CORE_LEN);
+    let map = fork::read(volume, ino, &core, Fork::Data, &raw[CORE_LEN..][range])?;
+    let blocks = map.extents.iter().flat_map(|e| (0..e.len).map(|number| e.start.plus(number)));
+    let is_record = |raw: &[u8]| {
+        let of = |kind: QuotaType| Dquot::decode(raw, kind, dquot::ID.get(raw)).is_ok();
+        QuotaType::ALL.into_iter().any(of)
+            && (!volume.geo.has_crc() || crc::matches(raw, dquot::CRC_OFFSET))
+    };
+    for block in blocks.take(SEARCHED) {
+        if volume.blocks(block, 1)?.chunks_exact(dquot::LEN).any(is_record) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Gives up what the superblock names as a quota inode and what is none: another type of file, or a file
+/// with a length and without a record (the length of a quota inode is 0). Called before the links are
+/// followed, so that such a file keeps its names.
+pub(crate) fn disown_files(volume: &mut Volume) -> Result<()> {
+    if !volume.sb.version_flags().contains(Version::QUOTA) {
+        return Ok(());
+    }
+    let named = [volume.sb.uquotino, volume.sb.gquotino, volume.sb.pquotino];
+    let mut disowned = FxHashSet::default();
+    for ino in named.map(|ino| Ino(ino.get())) {
+        if !volume.geo.ino_valid(ino) {
+            continue;
+        }
+        let raw = volume.inode(ino)?;
+        let Ok(core) = InodeCore::decode_unchecked(&raw, ino) else { continue };
+        let other = core.mode != 0 && core.mode & S_IFMT != S_IFREG;
+        if inode::has_magic(&raw) && (other || core.size > 0 && !has_records(volume, ino)?) {
+            disowned.insert(ino.0);
+        }
+    }
+    if disowned.is_empty() {
+        return Ok(());
+    }
+    give_up(volume, &disowned);
+    write(volume, AgNo(0), "a file that holds no quota is named as a quota inode")
+}
+
+/// Clears the fields that name these inodes, and switches quota off if no field is left.
+fn give_up(volume: &mut Volume, gone: &FxHashSet<u64>) {
+    let sb = &mut volume.sb;
+    for ino in [&mut sb.uquotino, &mut sb.gquotino, &mut sb.pquotino] {
+        if gone.contains(&ino.get()) {
+            ino.set(u64::MAX);
+        }
+    }
+    if [sb.uquotino, sb.gquotino, sb.pquotino].iter().all(|ino| matches!(ino.get(), 0 | u64::MAX)) {
+        sb.versionnum.set(sb.versionnum.get() & !Version::QUOTA.bits());
+        sb.qflags.set(0);
+    }
+}
+
 /// Gives up quota inodes that are lost or whose records are damaged.
 pub(crate) fn drop_quota(
     volume: &mut Volume,
@@ -298,12 +363,7 @@ pub(crate) fn drop_quota(
     if gone.is_empty() {
         return Ok(gone);
     }
-    let sb = &mut volume.sb;
-    for ino in [&mut sb.uquotino, &mut sb.gquotino, &mut sb.pquotino] {
-        if gone.contains(&Ino(ino.get())) {
-            ino.set(u64::MAX);
-        }
-    }
+    give_up(volume, &gone.iter().map(|ino| ino.0).collect());
     write(volume, AgNo(0), "a quota inode is lost, or its records are damaged")?;
     gone.retain(|ino| is_file(pass, *ino));
     for ino in &gone {

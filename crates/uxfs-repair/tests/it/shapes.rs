@@ -7,6 +7,7 @@ use uxfs_disk::{BlockDev, MemDev};
 use uxfs_format::btree::TreeKind;
 use uxfs_format::bytes::Field;
 use uxfs_format::dquot::QuotaFlags;
+use uxfs_format::features::Version;
 use uxfs_format::inode::{CORE_LEN, CRC_OFFSET};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::verify::BufKind;
@@ -16,6 +17,7 @@ use crate::damage::{Base, changed, judge, planned};
 use crate::files::{Files, kept, list};
 use crate::structures::{Kind, Structure, find};
 use crate::volume::Volume;
+use zerocopy::IntoBytes;
 
 const SIZE: usize = 512;
 const FORKOFF: usize = 82;
@@ -235,4 +237,38 @@ fn quota_stays_when_its_inode_is_found_by_a_scan() {
     assert_eq!(plan.lost().next(), None);
     assert_eq!(files.len(), 110);
     assert_eq!(quota(&changed(&damaged, &plan)), ino);
+}
+
+/// The superblock may name any file as that of a quota: the repair clears the field, and keeps the file.
+#[test]
+fn a_file_that_is_named_as_quota_stays() {
+    let damaged = filled("", |fs| {
+        let file = fs.create(fs.root(), b"file", &NewInode::file(0o600)).unwrap();
+        fs.write_at(file, 0, &[7; 20_000]).unwrap();
+    });
+    let fs = Fs::open(Arc::new(damaged.clone()), OpenOptions::read_only()).unwrap();
+    let before = list(&damaged);
+    let (ino, groups) = (fs.lookup(fs.root(), b"file").unwrap(), fs.geo.ag_count);
+    let group_bytes = u64::from(fs.geo.ag_blocks) << fs.geo.block_log;
+    drop(fs);
+    for group in 0..u64::from(groups) {
+        let mut sector = vec![0; 512];
+        damaged.read_at(group * group_bytes, &mut sector).unwrap();
+        let mut sb = Superblock::verify(&sector).unwrap().clone();
+        sb.uquotino.set(ino.0);
+        sb.gquotino.set(u64::MAX);
+        sb.pquotino.set(u64::MAX);
+        sb.versionnum.set(sb.versionnum.get() | Version::QUOTA.bits());
+        sb.qflags.set(QuotaFlags::USER_ACCT.bits());
+        let bytes = sb.as_bytes();
+        sector[..bytes.len()].copy_from_slice(bytes);
+        crc::stamp(&mut sector, uxfs_format::superblock::CRC_OFFSET);
+        damaged.write_at(group * group_bytes, &sector).unwrap();
+    }
+    let (files, plan) = repaired(&damaged);
+    assert_eq!(plan.lost().next(), None);
+    assert_eq!(kept(&before, &files), before.len());
+    let mut sector = vec![0; 512];
+    changed(&damaged, &plan).read_at(0, &mut sector).unwrap();
+    assert_eq!(Superblock::verify(&sector).unwrap().uquotino.get(), u64::MAX);
 }
