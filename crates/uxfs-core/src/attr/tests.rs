@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
-use uxfs_format::FileBlock;
+use uxfs_format::{FileBlock, da};
 use uxfs_host::FileExt;
 use uxfs_oracle::{Kernel, Rng, Value, Xfsprogs, vm};
 
 use super::*;
 use crate::bmap;
 use crate::tx::Tx;
-use crate::{Fs, OpenOptions};
+use crate::{Fs, OpenOptions, XattrMode};
 
 /// Namespace, name, and for parent pointers the value.
 type Key3 = (Namespace, Vec<u8>, Vec<u8>);
@@ -630,4 +630,48 @@ fn parent_pointers_are_identified_by_their_value() {
     for (number, parent) in parents.iter().enumerate() {
         assert_eq!(has(*parent, 9), number % 2 == 1);
     }
+}
+
+/// A node that leads to one leaf again and again does not keep a reader.
+#[test]
+fn a_walk_over_leaves_that_form_a_cycle_ends() {
+    const CRC: usize = 12;
+    let volume = Volume::new(&[]);
+    let (fs, ino) = (volume.open(), volume.inos[0]);
+    for number in 0..400 {
+        let name = format!("user.{number:04}");
+        fs.set_xattr(ino, name.as_bytes(), &[7; 100], XattrMode::Any).unwrap();
+    }
+    assert_eq!(fs.list_xattrs(ino).unwrap().len(), 400);
+    fs.close().unwrap();
+    let file = std::fs::File::options().read(true).write(true).open(&volume.path).unwrap();
+    let block = |number: u32| {
+        let to = [&*format!("inode {}", ino.0), &format!("ablock {number}"), "daddr"];
+        let at = uxfs_oracle::db(&volume.path, &to);
+        let at = at.split_whitespace().last().unwrap().parse::<u64>().unwrap() * 512;
+        let mut bytes = vec![0; 4096];
+        file.read_exact_at(&mut bytes, at).unwrap();
+        (at, bytes)
+    };
+    let put = |(at, mut bytes): (u64, Vec<u8>)| {
+        uxfs_format::crc::stamp(&mut bytes, CRC);
+        file.write_all_at(&bytes, at).unwrap();
+    };
+    let (at, mut node) = block(0);
+    assert_eq!((da::magic(&node), da::level(&node)), (da::NODE_MAGIC, 1));
+    let last = da::count(&node) - 1;
+    let (hash, child) = (da::hash(&node, last), da::child(&node, last));
+    for entry in node[da::ENTRIES..].chunks_exact_mut(da::ENTRY_LEN) {
+        entry.copy_from_slice(&da::entry(hash, child));
+    }
+    da::put_node_header(&mut node, da::capacity(4096), 1);
+    put((at, node));
+    // The leaf says that it follows itself.
+    let (at, mut leaf) = block(child);
+    da::FORW.set(&mut leaf, child);
+    da::BACK.set(&mut leaf, child);
+    put((at, leaf));
+    let fs = Fs::open(device(&volume.path), OpenOptions::read_only()).unwrap();
+    let error = fs.list_xattrs(ino).unwrap_err();
+    assert!(error.to_string().contains("form a cycle"), "{error}");
 }

@@ -40,7 +40,7 @@ pub(super) fn find(
     any: bool,
 ) -> Result<Option<Found>> {
     let mut path = da::find_leaf(fs, inode, Tree::Attr, key.hash)?;
-    loop {
+    for _ in 0..leaves_max(fs, inode) {
         let seen = search(&path.leaf.read(), key, any);
         match seen {
             Search::Found(index) => return Ok(Some(Found { path, index })),
@@ -52,6 +52,16 @@ pub(super) fn find(
             return Ok(None);
         }
     }
+    Err(cycle(inode))
+}
+
+/// The tree has no more leaves than blocks. In a damaged tree a walk might not end otherwise.
+fn leaves_max(fs: &Mount, inode: &InodeState) -> u64 {
+    inode.core.nblocks.min(fs.geo.dblocks)
+}
+
+fn cycle(inode: &InodeState) -> crate::Error {
+    inode.corrupt(Check::Loop, "the leaves of its attributes form a cycle")
 }
 
 enum Search {
@@ -106,7 +116,7 @@ pub(super) fn value(fs: &Mount, inode: &InodeState, found: &Found) -> Result<Vec
 /// Calls `show` for every attribute, in hash order.
 pub(super) fn list(fs: &Mount, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
     let mut path = da::find_leaf(fs, inode, Tree::Attr, 0)?;
-    loop {
+    for _ in 0..leaves_max(fs, inode) {
         // Copied first, so that `show` may look attributes up.
         let entries: Vec<_> = leaf::records(&path.leaf.read())
             .filter(|r| !r.entry.flags.contains(AttrFlags::INCOMPLETE))
@@ -121,6 +131,7 @@ pub(super) fn list(fs: &Mount, inode: &InodeState, show: &mut Show<'_>) -> Resul
             return Ok(());
         }
     }
+    Err(cycle(inode))
 }
 
 /// Creates an attribute or replaces its value.

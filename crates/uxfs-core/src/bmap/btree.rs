@@ -115,8 +115,12 @@ impl Tree for Bmbt {
         let Some(slot) = self.slot else { unreachable!("trees shrink in transactions only") };
         let (ag, block) = tx.fs().geo.daddr_ag(buf.daddr());
         let ino = tx.inode(slot).ino;
+        let Some(nblocks) = tx.inode(slot).core.nblocks.checked_sub(1) else {
+            let problem = "counts fewer blocks than its extent tree has";
+            return Err(tx.inode(slot).corrupt(Check::Counter, problem));
+        };
         tx.invalidate(buf);
-        tx.core_mut(slot).nblocks -= 1;
+        tx.core_mut(slot).nblocks = nblocks;
         let owner = alloc::Owner::Bmbt { ino, fork: self.fork };
         alloc::free_owned_later(tx, ag, block, 1, owner);
         Ok(())
