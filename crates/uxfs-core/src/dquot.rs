@@ -166,13 +166,17 @@ impl Dquot {
         self.state.lock().held.release(held);
     }
 
-    /// Reserves blocks for data that is written later, if the limits allow it.
+    /// Counts blocks that are reserved for data that is written later, if the limits allow it.
     ///
     /// # Errors
-    /// [`Error::QuotaExceeded`].
+    /// [`Error::QuotaExceeded`]; nothing is counted then.
     pub(crate) fn admit_delayed(&self, quota: &Quota, blocks: u64, now: u64) -> Result<()> {
         let defaults = quota.defaults(self.kind);
-        self.admit(quota, &defaults, &self.state.lock(), Usage { blocks, inodes: 0 }, now)
+        let state = self.state.lock();
+        self.admit(quota, &defaults, &state, Usage { blocks, inodes: 0 }, now)?;
+        // Before another thread can look at the limits.
+        self.count_delayed(blocks, true);
+        Ok(())
     }
 
     /// Counts blocks that are reserved for data, or no longer are.
@@ -447,5 +451,30 @@ mod tests {
         let mut of = Resource { used: 4, hard: 9, ..Resource::default() };
         settle(&mut of, &defaults, 1);
         assert_eq!((of.soft, of.hard, of.timer), (3, 9, 1 + GRACE));
+    }
+
+    /// Writers of two files of one owner are not both admitted below one limit.
+    #[test]
+    fn what_was_admitted_is_counted_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        uxfs_oracle::mkfs(&path, 300 << 20, &[]);
+        let dev = uxfs_disk::FileDev::open(&path, uxfs_disk::OpenMode::Write).unwrap();
+        let quota = disk::QuotaFlags::USER_ACCT | disk::QuotaFlags::USER_ENFD;
+        let options = crate::OpenOptions { quota: Some(quota), ..Default::default() };
+        let fs = crate::Fs::open(Arc::new(dev), options).unwrap();
+        let limits = Limits { blocks_hard: Some(10), ..Limits::default() };
+        fs.set_limits(QuotaType::User, 7, &limits).unwrap();
+        let core = InodeCore { uid: 7, ..InodeCore::default() };
+        let quota = fs.quota.as_ref().unwrap();
+        let owners = quota.limits_of(&fs.bufs, &core).unwrap();
+        let admit = |blocks| owners[0].admit_delayed(quota, blocks, 0);
+        admit(6).unwrap();
+        assert!(matches!(admit(6), Err(Error::QuotaExceeded(QuotaType::User))));
+        admit(4).unwrap();
+        owners[0].count_delayed(10, false);
+        admit(10).unwrap();
+        owners[0].count_delayed(10, false);
+        fs.close().unwrap();
     }
 }

@@ -21,7 +21,8 @@ use uxfs_format::Ino;
 use uxfs_sync::{self as sync, Mutex, MutexGuard, Rank};
 
 use super::page::{Backing, Content, Memory, Page};
-use crate::dquot::Limiting;
+use crate::dquot::{Limiting, Quota};
+use crate::error::Result;
 use crate::inode::InodeRef;
 
 /// Attempts of [`File::hold_in_epoch`]: some at once, the others after a pause each; five seconds in all.
@@ -56,6 +57,8 @@ pub(super) struct Pages {
     pub(super) gone: bool,
     /// The dquots that reserve the blocks of new data.
     pub(super) limits: Limiting,
+    /// Blocks that the dquots have counted already, for data that a write is about to insert.
+    admitted: u64,
 }
 
 /// The dirty blocks of a file at one moment.
@@ -207,10 +210,33 @@ impl Pages {
         }
     }
 
+    /// Lets the dquots count new data of this many blocks, if their limits allow it.
+    ///
+    /// # Errors
+    /// [`Error::QuotaExceeded`](crate::Error::QuotaExceeded).
+    pub(super) fn admit(&mut self, quota: &Quota, blocks: u64, now: u64) -> Result<()> {
+        for (number, dquot) in self.limits.iter().enumerate() {
+            if let Err(error) = dquot.admit_delayed(quota, blocks, now) {
+                self.limits[..number].iter().for_each(|dquot| dquot.count_delayed(blocks, false));
+                return Err(error);
+            }
+        }
+        self.admitted = blocks;
+        Ok(())
+    }
+
+    /// Gives up what a write was admitted and did not insert.
+    pub(super) fn end_admission(&mut self) {
+        let left = core::mem::take(&mut self.admitted);
+        self.limits.iter().for_each(|dquot| dquot.count_delayed(left, false));
+    }
+
     fn count(&mut self, backing: Backing, more: bool) {
         let reserved = u64::from(backing == Backing::Reserved);
         let changes = u64::from(backing != Backing::Own);
-        if reserved > 0 {
+        if more && reserved > 0 && self.admitted > 0 {
+            self.admitted -= 1;
+        } else if reserved > 0 {
             self.limits.iter().for_each(|dquot| dquot.count_delayed(reserved, more));
         }
         if more {

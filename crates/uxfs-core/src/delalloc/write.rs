@@ -257,11 +257,10 @@ impl Fs {
         }
     }
 
-    /// Do the quotas of a file's owners admit new data of this many blocks?
-    fn admit_data(&self, pages: &Pages, blocks: u64) -> Result<()> {
+    /// Do the quotas of a file's owners admit new data of this many blocks? They count it if so.
+    fn admit_data(&self, pages: &mut Pages, blocks: u64) -> Result<()> {
         let Some(quota) = self.quota.as_ref().filter(|_| blocks > 0) else { return Ok(()) };
-        let now = self.now().sec.max(0) as u64;
-        pages.limits.iter().try_for_each(|dquot| dquot.admit_delayed(quota, blocks, now))
+        pages.admit(quota, blocks, self.now().sec.max(0) as u64)
     }
 
     /// Stores the bytes in memory, if the volume has space for them.
@@ -295,7 +294,7 @@ impl Fs {
                 return Taken::Again;
             }
         }
-        if let Err(error) = self.admit_data(&pages, reserved) {
+        if let Err(error) = self.admit_data(&mut pages, reserved) {
             return Taken::NoQuota(error);
         }
         let tree = tree_blocks(pages.changes + changes).saturating_sub(pages.tree);
@@ -304,6 +303,7 @@ impl Fs {
             false => self.reserve(reserved + tree),
         };
         if reserved + tree > 0 && room.is_err() {
+            pages.end_admission();
             return Taken::NoSpace;
         }
         pages.tree += tree;
@@ -340,6 +340,7 @@ impl Fs {
             self.note_run(dirty, &pages, block);
             pages.insert(block, reservation.fill(content), *backing);
         }
+        pages.end_admission();
         pages.size = plan.size.max(end);
         dirty.take_turn(&plan.file, &mut pages);
         Taken::Done
