@@ -39,35 +39,66 @@ pub(super) fn count(fs: &Engine, quota: &Quota, kinds: &[QuotaType]) -> Result<(
                 records::make(fs, *kind, id)?;
             }
         }
-        let mut wrong = Vec::new();
-        for number in quota.blocks(*kind) {
-            let each = dquot::records(fs.geo.block_size);
-            for id in (0..each).filter_map(|index| number.checked_mul(each)?.checked_add(index)) {
-                let used = all.get(&(*kind, id)).copied().unwrap_or_default();
-                wrong.extend(correction(fs, quota, *kind, id, used)?);
+        // A record that says far too much takes two changes: each is at most 2^63.
+        loop {
+            let wrong = wrong_records(fs, quota, *kind, &all)?;
+            for step in wrong.changes.chunks(RECORDS_A_STEP) {
+                let mut tx = Tx::begin_for(fs, Op::Inode, 0)?;
+                step.iter().for_each(|(dquot, change)| tx.change_dquot(dquot.clone(), *change));
+                tx.commit()?;
             }
-        }
-        for step in wrong.chunks(RECORDS_A_STEP) {
-            let mut tx = Tx::begin_for(fs, Op::Inode, 0)?;
-            step.iter().for_each(|(dquot, change)| tx.change_dquot(dquot.clone(), *change));
-            tx.commit()?;
+            if wrong.whole {
+                break;
+            }
         }
     }
     Ok(())
 }
 
-/// The change that makes a record say what is used; `None` if it does.
+/// Changes of records.
+struct Wrong {
+    changes: Vec<(DquotRef, Change)>,
+    /// Do the changes correct all that is wrong?
+    whole: bool,
+}
+
+/// Compares the records of a type with what is used.
+fn wrong_records(
+    fs: &Engine,
+    quota: &Quota,
+    kind: QuotaType,
+    all: &FxHashMap<(QuotaType, u32), Used>,
+) -> Result<Wrong> {
+    let mut wrong = Wrong { changes: Vec::new(), whole: true };
+    for number in quota.blocks(kind) {
+        let each = dquot::records(fs.geo.block_size);
+        for id in (0..each).filter_map(|index| number.checked_mul(each)?.checked_add(index)) {
+            let used = all.get(&(kind, id)).copied().unwrap_or_default();
+            wrong.changes.extend(correction(fs, quota, kind, id, used, &mut wrong.whole)?);
+        }
+    }
+    Ok(wrong)
+}
+
+/// The change that makes a record say what is used, or brings it nearer, which clears `whole`; `None` if it
+/// says so.
 fn correction(
     fs: &Engine,
     quota: &Quota,
     kind: QuotaType,
     id: u32,
     (blocks, inodes): Used,
+    whole: &mut bool,
 ) -> Result<Option<(DquotRef, Change)>> {
     let dquot = quota.get_counted(&fs.bufs, kind, id)?;
     let (blocks, inodes) = {
         let record = &dquot.state.lock().record;
-        let difference = |new: u64, old: u64| new.wrapping_sub(old) as i64;
+        let mut difference = |new: u64, old: u64| {
+            let all = i128::from(new) - i128::from(old);
+            let part = all.clamp(i64::MIN.into(), i64::MAX.into());
+            *whole &= part == all;
+            part as i64
+        };
         (difference(blocks, record.blocks.used), difference(inodes, record.inodes.used))
     };
     let change = Change { blocks, inodes, ..Change::default() };

@@ -335,6 +335,50 @@ fn limits_are_enforced_where_a_kernel_enforces_them() {
     }
 }
 
+/// A record that says more than 2^63 is corrected by the next count.
+#[test]
+fn a_count_corrects_a_record_that_says_far_too_much() {
+    const MARK: u64 = 0x0123_4567_89ab_cdef;
+    // Offset in a record of the blocks that are used.
+    const USED: usize = 40;
+    let volume = Volume::real(400, "");
+    let fs = volume.open_with(options(Some(ALL)));
+    let mut new = NewInode::file(0o644);
+    new.uid = 1001;
+    let file = fs.create(fs.root(), b"f", &new).unwrap();
+    fs.write_at(file, 0, &[7; 40_960]).unwrap();
+    fs.close().unwrap();
+    // The record of user 1001 on the device: two numbers that xfs_db puts there mark the places.
+    for field in ["bcount", "icount"] {
+        let write = format!("write -d diskdq.{field} {MARK:#x}");
+        db_write(&volume.path, &["dquot -u 1001", &write]);
+    }
+    let mut image = std::fs::read(&volume.path).unwrap();
+    let marks: Vec<usize> = (0..image.len() / 8)
+        .map(|word| word * 8)
+        .filter(|at| image[*at..][..8] == MARK.to_be_bytes())
+        .collect();
+    let [blocks, inodes] = marks[..] else { panic!("{marks:?}") };
+    image[blocks..][..8].copy_from_slice(&((1u64 << 63) + 100).to_be_bytes());
+    image[inodes..][..8].copy_from_slice(&u64::MAX.to_be_bytes());
+    let record = blocks - USED;
+    uxfs_format::crc::stamp(&mut image[record..][..136], uxfs_format::dquot::CRC_OFFSET);
+    std::fs::write(&volume.path, image).unwrap();
+    let record = volume.open_read_only().dquot(QuotaType::User, 1001).unwrap().unwrap();
+    assert_eq!((record.blocks.used, record.inodes.used), ((1 << 63) + 100, u64::MAX));
+    let flags: u16 = {
+        let text = db_value(&volume.path, &["sb 0"], "qflags");
+        u16::from_str_radix(text.trim_start_matches("0x"), 16).unwrap()
+    };
+    let unchecked = flags & !QuotaFlags::CHKD.bits();
+    db_write(&volume.path, &["sb 0", &format!("write -d qflags {unchecked:#x}")]);
+    let fs = volume.open_with(options(Some(ALL)));
+    let record = fs.dquot(QuotaType::User, 1001).unwrap().unwrap();
+    assert_eq!((record.blocks.used, record.inodes.used), (10, 1));
+    fs.close().unwrap();
+    judge(&volume, "counted anew");
+}
+
 /// A soft limit binds when its grace period is over.
 #[test]
 fn a_soft_limit_binds_after_its_grace_period() {
