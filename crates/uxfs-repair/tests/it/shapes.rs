@@ -254,7 +254,7 @@ fn a_file_that_is_named_as_quota_stays() {
     for group in 0..u64::from(groups) {
         let mut sector = vec![0; 512];
         damaged.read_at(group * group_bytes, &mut sector).unwrap();
-        let mut sb = Superblock::verify(&sector).unwrap().clone();
+        let mut sb = *Superblock::verify(&sector).unwrap();
         sb.uquotino.set(ino.0);
         sb.gquotino.set(u64::MAX);
         sb.pquotino.set(u64::MAX);
