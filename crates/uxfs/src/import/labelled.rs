@@ -5,12 +5,12 @@
 //!
 //! Called by the import of a layer.
 
-use std::fs::File;
 use std::sync::Arc;
 
 use uxfs_archive::{ArchiveError, Entry, Kind, Source};
 use uxfs_selinux::{FileContexts, FileKind};
 
+use super::forward::forward_data;
 use crate::labels::Labeller;
 
 /// A source, and the rules for its labels.
@@ -35,37 +35,7 @@ impl Source for Labelled {
         Ok(Some(entry))
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
-        self.source.read(buf)
-    }
-
-    fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
-        self.source.chunk()
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.source.consume(count);
-    }
-
-    fn data_position(&self) -> Option<u64> {
-        self.source.data_position()
-    }
-
-    fn file(&self) -> Option<&File> {
-        self.source.file()
-    }
-
-    fn many_files(&self) -> bool {
-        self.source.many_files()
-    }
-
-    fn progress(&self) -> (u64, Option<u64>) {
-        self.source.progress()
-    }
-
-    fn set_limit(&mut self, bytes: u64) {
-        self.source.set_limit(bytes);
-    }
+    forward_data!(source);
 
     fn warnings(&mut self) -> Vec<String> {
         self.source.warnings()

@@ -42,7 +42,7 @@ impl Labelling {
         Ok(Self { contexts: Some(contexts), second_pass: false })
     }
 
-    /// The rules for files as they are made.
+    /// The rules for entries as they are read.
     pub(super) fn contexts(&self) -> Option<&Arc<FileContexts>> {
         self.contexts.as_ref()
     }

@@ -17,6 +17,7 @@
 mod adjust;
 mod error;
 mod fill;
+mod forward;
 mod labelled;
 mod labelling;
 mod limit;

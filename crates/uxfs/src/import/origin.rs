@@ -26,9 +26,8 @@ pub enum ImportSource {
     Protofile(PathBuf, ProtoOptions),
     /// A stack of layers, the lowest first, by the rules of OCI: `.wh.NAME` hides `NAME` of lower
     /// layers, `.wh..wh..opq` hides everything that lower layers have in its directory, and an
-    /// entry replaces what lower layers have at its path. A layer is
-    /// read for the size of a new image unless that is given, then for its whiteouts unless the first
-    /// pass found none, then for its files.
+    /// entry replaces what lower layers have at its path. A layer is read for the size of a new image
+    /// unless that is given, then for its whiteouts unless the first pass found none, then for its files.
     Layers(Vec<PathBuf>),
     /// An image of an OCI image layout.
     #[cfg(feature = "oci")]

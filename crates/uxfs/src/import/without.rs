@@ -6,11 +6,12 @@
 //!
 //! Used by [`Origin`](super::origin::Origin).
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use uxfs_archive::{ArchiveError, Entry, Kind, Source};
 use uxfs_host::OsStrExt;
+
+use super::forward::forward_data;
 
 /// A source without some of its entries.
 pub(super) struct Without {
@@ -76,37 +77,7 @@ impl Source for Without {
         Ok(None)
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
-        self.source.read(buf)
-    }
-
-    fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
-        self.source.chunk()
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.source.consume(count);
-    }
-
-    fn data_position(&self) -> Option<u64> {
-        self.source.data_position()
-    }
-
-    fn file(&self) -> Option<&File> {
-        self.source.file()
-    }
-
-    fn many_files(&self) -> bool {
-        self.source.many_files()
-    }
-
-    fn progress(&self) -> (u64, Option<u64>) {
-        self.source.progress()
-    }
-
-    fn set_limit(&mut self, bytes: u64) {
-        self.source.set_limit(bytes);
-    }
+    forward_data!(source);
 
     fn warnings(&mut self) -> Vec<String> {
         let mut all = self.source.warnings();
