@@ -52,7 +52,7 @@ impl<V: Volume> Journal<V> {
     }
 
     /// Writes everything in place and writes an unmount record. `cut` cuts an epoch, if the volume has
-    /// them.
+    /// epochs.
     ///
     /// # Errors
     /// [`Volume::stopped`]; temporary errors of writes; those of `cut`.
@@ -64,8 +64,7 @@ impl<V: Volume> Journal<V> {
         let _held_back = HeldBack::new(self);
         loop {
             volume.check_running()?;
-            cut()?;
-            self.push_all(volume)?;
+            self.push_all(volume, cut)?;
             let _alone = volume.exclude_transactions();
             if let Some(mut driver) = self.driver.try_lock()
                 && self.is_idle()
@@ -81,19 +80,24 @@ impl<V: Volume> Journal<V> {
         }
     }
 
-    /// Forces the open checkpoint and pushes the AIL, until it is empty.
-    fn push_all(&self, volume: &V) -> Result<(), V::Error> {
+    /// Forces the open checkpoint and pushes the AIL, until it is empty. Transactions that began before may
+    /// have logged objects again since the last epoch was cut, so each round cuts one.
+    fn push_all(&self, volume: &V, cut: &dyn Fn() -> Result<(), V::Error>) -> Result<(), V::Error> {
         loop {
+            cut()?;
             let last = {
                 let state = self.state.lock();
                 Need { seq: self.last_forced(&state), data: state.pipeline.data_written() }
             };
             self.wait_for(volume, last)?;
+            if self.load().1 > 0 {
+                self.push_whole_ail(volume)?;
+            }
+            // Before the next cut, which takes in what others wrote meanwhile: the AIL would never be empty.
             if self.load().1 == 0 {
                 // The thread woken last may have left actions for others.
                 return self.drive_on(volume);
             }
-            self.push_whole_ail(volume)?;
             uxfs_sync::yield_now();
         }
     }

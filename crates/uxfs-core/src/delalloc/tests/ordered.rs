@@ -6,14 +6,16 @@
 //! the last, and no file less than what was acknowledged as durable. Other threads cut epochs all the time.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use uxfs_disk::{BlockDev, MemDev};
+use uxfs_format::Ino;
 use uxfs_testkit::{RecordDev, Recording, Rng};
 
 use super::options;
 use crate::ops::NewInode;
+use crate::tx::Tx;
 use crate::{DefragOptions, Error, Fallocate, Fs, OpenOptions, SyncMode, WritebackOptions};
 
 const LEN: usize = 96 << 20;
@@ -243,16 +245,60 @@ fn a_full_volume_can_be_overwritten() {
     assert!(content.iter().all(|byte| *byte == 2));
 }
 
-/// A log without room for an epoch stops the journal, and the error says so.
-#[test]
-fn a_full_log_stops_the_volume_and_is_named() {
+/// A volume with one file.
+fn one_file() -> (Fs, Ino) {
     let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(LEN as u64));
     let mut mkfs = uxfs_mkfs::Options::default();
     mkfs.unsupported = true;
     let layout = uxfs_mkfs::Layout::new(&mkfs, LEN as u64).unwrap();
     uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
     let fs = Fs::open(dev, ordered(&mut Rng::new(1))).unwrap();
-    fs.create(fs.root(), b"file", &NewInode::file(0o644)).unwrap();
+    let ino = fs.create(fs.root(), b"file", &NewInode::file(0o644)).unwrap();
+    (fs, ino)
+}
+
+/// A transaction that began before a quiesce, and logs an object again when its epoch is cut, does not keep
+/// it from ending.
+#[test]
+fn a_quiesce_ends_after_a_change_behind_its_epoch() {
+    let (fs, ino) = one_file();
+    fs.wait(fs.durable().unwrap()).unwrap();
+    let journal = fs.journal.as_ref().unwrap();
+    let (cuts, done) = (AtomicU64::new(0), AtomicBool::new(false));
+    let cut = || {
+        fs.cut_epoch_if_ordered()?;
+        if cuts.fetch_add(1, Ordering::AcqRel) > 0 {
+            return Ok(());
+        }
+        let mut tx = Tx::begin_in_epoch(&fs)?;
+        let slot = tx.lock_inode(ino)?;
+        tx.core_mut(slot).ctime.sec += 1;
+        tx.commit()
+    };
+    let quiesced = std::thread::scope(|scope| {
+        // One that does not end pushes again and again.
+        scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                if fs.stats().push_ail > 1000 {
+                    journal.fail(&fs, "it does not end".to_owned().into());
+                }
+                std::thread::yield_now();
+            }
+        });
+        let quiesced = journal.quiesce(&fs, &cut);
+        done.store(true, Ordering::Release);
+        quiesced
+    });
+    quiesced.unwrap();
+    assert_eq!(cuts.load(Ordering::Acquire), 2);
+    assert_eq!(journal.load().1, 0);
+    fs.close().unwrap();
+}
+
+/// A log without room for an epoch stops the journal, and the error says so.
+#[test]
+fn a_full_log_stops_the_volume_and_is_named() {
+    let (fs, _) = one_file();
     let (send, receive) = std::sync::mpsc::channel();
     fs.when_durable(fs.ticket(), move |result| send.send(result).unwrap());
     let journal = fs.journal.as_ref().unwrap();
