@@ -96,6 +96,11 @@ impl Header {
         Some(Self { block: *block, format })
     }
 
+    /// Does it name its format? V7's has no magic.
+    pub(crate) fn has_magic(&self) -> bool {
+        self.format != Format::V7
+    }
+
     /// The type byte: `0` file, `5` directory, `x` PAX header and so on.
     pub(crate) fn typeflag(&self) -> u8 {
         self.block[TYPE]

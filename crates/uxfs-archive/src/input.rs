@@ -68,6 +68,18 @@ impl FileInput {
         Self { file, name, base, end, window, pos: 0, len: 0, next: base, ahead }
     }
 
+    /// The same archive from a block behind its middle on; `None` if it has fewer bytes than `least`.
+    pub(crate) fn behind_middle(&self, least: u64) -> Option<Self> {
+        let len = self.end - self.base;
+        if len < least {
+            return None;
+        }
+        let file = self.file.try_clone().ok()?;
+        let mut half = Self::new(file, self.name.clone(), self.base, self.end);
+        half.next = self.base + (len / 2).next_multiple_of(BLOCK_U64);
+        Some(half)
+    }
+
     fn position(&self) -> u64 {
         self.next - (self.len - self.pos) as u64
     }

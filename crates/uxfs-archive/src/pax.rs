@@ -25,7 +25,7 @@ const XATTRS_MAX: usize = 100_000;
 const NANOS: u32 = 1_000_000_000;
 
 /// GNU's sparse keys; the set of keys determines the version.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct SparseKeys {
     /// `GNU.sparse.major` and `.minor`.
     pub(crate) major: Option<u64>,
@@ -40,7 +40,7 @@ pub(crate) struct SparseKeys {
 }
 
 /// Values for one entry from extended headers (PAX and GNU's long names).
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(crate) struct Extended {
     pub(crate) path: Option<Vec<u8>>,
     pub(crate) sparse_name: Option<Vec<u8>>,

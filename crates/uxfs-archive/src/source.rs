@@ -55,6 +55,19 @@ pub trait Source: Send {
         false
     }
 
+    /// A second source, of the entries from about the middle on, for a caller that only counts them and may
+    /// do so on two threads; `None` if the input has fewer bytes than `least`, or none can be had. Where it
+    /// begins is a guess: what it yields counts only if [`met_back_half`](Self::met_back_half) says so.
+    fn back_half(&mut self, _least: u64) -> Option<Box<dyn Source>> {
+        None
+    }
+
+    /// Whether the last [`next`](Self::next) returned `None` because the entries of the
+    /// [`back_half`](Self::back_half) follow. The next call goes on with these.
+    fn met_back_half(&mut self) -> bool {
+        false
+    }
+
     /// Bytes of the input (as stored, possibly compressed) read so far, and in total if known.
     fn progress(&self) -> (u64, Option<u64>);
 

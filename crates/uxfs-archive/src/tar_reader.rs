@@ -11,6 +11,9 @@
 //! 3. Skipped content is reported as a warning; invalid content is an error.
 //! 4. A compressed stream is read to its end, so that its checksum is verified.
 //! 5. At most [`HEADERS_MAX`] headers precede an entry.
+//! 6. The back half begins at a block that looks like a header, which may be data of a file. It counts only
+//!    if the front half ends there, between two entries, with no values from global headers: what follows
+//!    is then read as one reader would read it.
 //!
 //! Used by [`open`](crate::open).
 
@@ -29,6 +32,9 @@ const BODY_STEP: usize = 1 << 20;
 
 /// Maximum length of a GNU long name in bytes.
 const LONG_NAME_MAX: u64 = PATH_MAX as u64;
+
+/// Blocks to search for a header behind the middle.
+const SEARCH_MAX: usize = 8 << 10;
 
 /// Maximum number of headers before an entry's own; real archives have three or four.
 const HEADERS_MAX: u32 = 64;
@@ -66,6 +72,9 @@ pub(crate) struct TarSource {
     /// Bytes between the data and the next header.
     tail: u64,
     ended: bool,
+    /// Offset at which the back half begins, until this half is there.
+    back: Option<u64>,
+    met_back: bool,
 }
 
 impl TarSource {
@@ -81,11 +90,46 @@ impl TarSource {
         if let Some(what) = what {
             return Err(ArchiveError::NotTar { name, what: what.into() });
         }
-        let global = Extended::default();
-        let (current, data_at, data_left, tail, ended) = (Vec::new(), None, 0, 0, false);
-        let source =
-            Self { input, name, warnings, global, current, data_at, data_left, tail, ended };
-        Ok(Box::new(source))
+        Ok(Box::new(Self::new(input, name, warnings)))
+    }
+
+    fn new(input: Input, name: String, warnings: Warnings) -> Self {
+        Self {
+            input,
+            name,
+            warnings,
+            global: Extended::default(),
+            current: Vec::new(),
+            data_at: None,
+            data_left: 0,
+            tail: 0,
+            ended: false,
+            back: None,
+            met_back: false,
+        }
+    }
+
+    /// The first block behind the middle that looks like a header.
+    fn header_behind_middle(&self, least: u64) -> Option<Input> {
+        let Input::File(input) = &self.input else { return None };
+        let mut input = Input::File(input.behind_middle(least)?);
+        let mut warnings = Warnings::default();
+        for _ in 0..SEARCH_MAX {
+            let block = input.peek_block(&mut warnings).ok()??;
+            if Header::parse(&block).is_some_and(|header| header.has_magic()) {
+                return Some(input);
+            }
+            input.consume(BLOCK);
+        }
+        None
+    }
+
+    /// Is this the offset where the back half begins, and may it?
+    fn meets_back(&mut self, offset: u64) -> bool {
+        let Some(back) = self.back.filter(|back| *back <= offset) else { return false };
+        self.back = None;
+        self.met_back = back == offset && self.global == Extended::default();
+        self.met_back
     }
 
     fn truncated(&self) -> ArchiveError {
@@ -429,6 +473,9 @@ impl Source for TarSource {
         self.data_at = None;
         self.skip(left)?;
         let at = self.input.offset();
+        if self.meets_back(at) {
+            return Ok(None);
+        }
         self.next_entry().map_err(|fault| {
             self.ended = true;
             match fault {
@@ -481,6 +528,16 @@ impl Source for TarSource {
 
     fn file(&self) -> Option<&File> {
         self.input.in_file(0).map(|(file, _)| file)
+    }
+
+    fn back_half(&mut self, least: u64) -> Option<Box<dyn Source>> {
+        let input = self.header_behind_middle(least)?;
+        self.back = Some(input.offset());
+        Some(Box::new(Self::new(input, self.name.clone(), Warnings::default())))
+    }
+
+    fn met_back_half(&mut self) -> bool {
+        std::mem::take(&mut self.met_back)
     }
 
     fn progress(&self) -> (u64, Option<u64>) {

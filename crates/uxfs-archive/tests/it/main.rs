@@ -9,6 +9,7 @@
 
 mod directory;
 mod formats;
+mod halves;
 mod hostile;
 mod privileged;
 mod protofile;

@@ -1,7 +1,11 @@
 //! Computes the size of a new image that is to hold a tree.
+//!
+//! 1. The result is that of reading the source once, from beginning to end. A large archive in a file is read
+//!    by two threads, each its half; if the halves do not meet, one thread reads all of it.
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use uxfs_archive::{Entry, Kind, Source};
 
@@ -32,6 +36,9 @@ const SMALLEST: u64 = 300 << 20;
 /// Log and headers of a volume of that size, and blocks reserved for the free-space trees.
 const FIXED: u64 = 72 << 20;
 
+/// Bytes of an archive that two threads read.
+const HALVES_LEAST: u64 = 32 << 20;
+
 /// What a SELinux label may take, with its name and what it displaces from the inode.
 const LABEL: u64 = 160;
 
@@ -61,7 +68,7 @@ pub(super) fn of_image(options: &ImportOptions, origin: &mut Origin) -> Result<u
         free,
     };
     for number in 0..origin.len() {
-        if !measure.add(origin.open(number)?)? {
+        if !measure.add(origin.open(number)?, HALVES_LEAST)? {
             origin.note_no_whiteouts(number);
         }
     }
@@ -92,6 +99,7 @@ fn host_room(image: &Path) -> u64 {
 }
 
 /// Adds up the space that trees take on a volume. The estimate is generous.
+#[derive(Clone, Copy)]
 struct Measure {
     block: u64,
     inode: u64,
@@ -105,15 +113,55 @@ struct Measure {
 }
 
 impl Measure {
-    /// Adds a layer. Returns whether it has whiteouts, if it is one that can have them.
+    /// Adds a layer, by two threads if it is an archive of at least `halves` bytes. Returns whether it has
+    /// whiteouts, if it is one that can have them.
     ///
     /// # Errors
     /// Errors of reading the source; more data than the host has room for, which a small archive
     /// can claim.
-    fn add(&mut self, mut source: Box<dyn Source>) -> Result<bool, ImportError> {
-        let mut hides = false;
+    fn add(&mut self, mut source: Box<dyn Source>, halves: u64) -> Result<bool, ImportError> {
         source.set_limit(unpack_limit(self.free));
+        let never = AtomicBool::new(false);
+        let Some(mut back) = source.back_half(halves) else {
+            return self.add_entries(&mut *source, &never);
+        };
+        let (mut other, end) = (Self { total: 0, data: 0, ..*self }, AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().name("uxfs-size".into());
+            let back = thread.spawn_scoped(scope, || {
+                other.add_entries(&mut *back, &end).map(|hides| (other, hides))
+            });
+            let front = self.add_entries(&mut *source, &never);
+            let met = source.met_back_half();
+            end.store(!met, Ordering::Release);
+            let mut hides = front?;
+            if !met {
+                return Ok(hides);
+            }
+            // An error is that of one reader.
+            match back.ok().and_then(|back| back.join().ok()?.ok()) {
+                Some((back, more)) if self.data.saturating_add(back.data) <= self.free => {
+                    self.total = self.total.saturating_add(back.total);
+                    self.data = self.data.saturating_add(back.data);
+                    hides |= more;
+                }
+                _ => hides |= self.add_entries(&mut *source, &never)?,
+            }
+            Ok(hides)
+        })
+    }
+
+    /// Adds the entries of a source until `end` is set.
+    fn add_entries(
+        &mut self,
+        source: &mut dyn Source,
+        end: &AtomicBool,
+    ) -> Result<bool, ImportError> {
+        let mut hides = false;
         while let Some(entry) = source.next()? {
+            if end.load(Ordering::Relaxed) {
+                break;
+            }
             hides |= is_whiteout(&entry);
             self.total = self.total.saturating_add(self.entry(&entry));
             if let Kind::File { map, .. } = &entry.kind {
@@ -165,5 +213,58 @@ impl Measure {
     fn needed(&self) -> u64 {
         // Space is found in pieces: add what splitting over groups costs.
         self.total.saturating_add(self.total / 50)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use uxfs_archive::{Meta, SparseMap, TarWriter};
+
+    use super::*;
+
+    fn archive(path: &Path, names: &[&str]) {
+        let mut tar = TarWriter::new(std::fs::File::create(path).unwrap());
+        for (number, name) in names.iter().enumerate() {
+            let size = 700 * number as u64;
+            let kind = Kind::File { size, map: SparseMap::whole(size) };
+            let entry = Entry { path: (*name).into(), kind, meta: Meta::default() };
+            tar.entry(&entry, &mut Cursor::new(vec![1; size as usize])).unwrap();
+        }
+        tar.finish().unwrap();
+    }
+
+    fn measure(path: &Path, halves: u64, free: u64) -> (Result<bool, String>, u64, u64) {
+        let (block, inode) = (4096, 512);
+        let mut measure = Measure { block, inode, label: 0, total: 0, data: 0, free };
+        let hides = measure.add(uxfs_archive::open(path).unwrap(), halves);
+        (hides.map_err(|error| error.to_string()), measure.total, measure.data)
+    }
+
+    #[test]
+    fn two_threads_count_as_one_does() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("archive");
+        let names = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
+        for (last, hides) in [("k", false), (".wh.k", true)] {
+            archive(&path, &[&names[..], &[last]].concat());
+            let one = measure(&path, u64::MAX, u64::MAX);
+            assert_eq!(one.0, Ok(hides));
+            assert_eq!(one.2, 700 * 55);
+            assert_eq!(measure(&path, 0, u64::MAX), one);
+            // Each half has room, both have not; then the front half has none.
+            for free in [one.2 - 1, 1000] {
+                let one = measure(&path, u64::MAX, free);
+                assert!(one.0.is_err());
+                assert_eq!(measure(&path, 0, free), one);
+            }
+            // A truncated back half.
+            let len = std::fs::metadata(&path).unwrap().len();
+            std::fs::File::options().write(true).open(&path).unwrap().set_len(len - 6000).unwrap();
+            let one = measure(&path, u64::MAX, u64::MAX);
+            assert!(one.0.is_err());
+            assert_eq!(measure(&path, 0, u64::MAX), one);
+        }
     }
 }
