@@ -30,7 +30,7 @@ use crate::growing::GrowingGeometry;
 pub(crate) type DquotRef = Arc<Dquot>;
 
 /// The dquots that a transaction changes.
-pub(crate) type Changes = SmallVec<[(DquotRef, Change); 3]>;
+pub(crate) type Changes = Vec<(DquotRef, Change)>;
 
 /// What a transaction holds of dquots.
 pub(crate) type Holds = SmallVec<[(DquotRef, Usage); 3]>;

@@ -194,7 +194,7 @@ impl<'fs> Tx<'fs> {
             rolling: Rolling::default(),
             reserved: blocks,
             counters: Counters::default(),
-            dquots: Changes::new(),
+            dquots: scratch.dquots,
             holds: Holds::new(),
             unlimited: false,
             gone: Vec::new(),
@@ -796,6 +796,7 @@ impl Tx<'_> {
             bufs: core::mem::take(&mut self.bufs),
             undo_chunks: core::mem::take(&mut self.undo_chunks),
             undo_bytes: core::mem::take(&mut self.undo_bytes),
+            dquots: core::mem::take(&mut self.dquots),
         };
         if scratch.undo_bytes.capacity() > SCRATCH_MAX {
             return;
@@ -803,6 +804,7 @@ impl Tx<'_> {
         scratch.bufs.clear();
         scratch.undo_chunks.clear();
         scratch.undo_bytes.clear();
+        scratch.dquots.clear();
         self.fs.scratch.lock().push(scratch);
     }
 }

@@ -210,8 +210,18 @@ fn carve(tx: &mut Tx<'_>, ag: AgNo, free: FreeExtent, start: AgBlock, len: u32) 
     let left = (before > 0).then_some(FreeExtent { start: free.start, len: before });
     let right = (after > 0).then_some(FreeExtent { start: start.plus(len), len: after });
     replace_bno(tx, ag, &[free], left, right)?;
-    replace_cnt(tx, ag, &[free], &[left, right])?;
-    set_totals(tx, ag, -i64::from(len))
+    let longest = match (left, right) {
+        (Some(rest), None) | (None, Some(rest)) => shorten_cnt(tx, ag, free, rest)?,
+        _ => None,
+    };
+    let longest = match longest {
+        Some(longest) => longest,
+        None => {
+            replace_cnt(tx, ag, &[free], &[left, right])?;
+            longest_free(tx, ag)?
+        }
+    };
+    set_totals(tx, ag, -i64::from(len), longest)
 }
 
 /// Adds `len` blocks at `start` to the free space of a group, merged with their neighbours.
@@ -253,7 +263,8 @@ pub(crate) fn free(tx: &mut Tx<'_>, ag: AgNo, start: AgBlock, len: u32) -> Resul
     // On the device the blocks may still belong to their old owner.
     tx.note_freed(ag, start, len);
     tx.fs().freed.store(true, Ordering::Release);
-    set_totals(tx, ag, len.into())
+    let longest = longest_free(tx, ag)?;
+    set_totals(tx, ag, len.into(), longest)
 }
 
 /// Replaces neighbouring records of the by-block tree.
@@ -307,18 +318,38 @@ fn replace_cnt(
     Ok(())
 }
 
+/// Replaces the longest record of the by-length tree by a shorter one, if it is still the longest then, and
+/// returns its length. That is the usual case while a volume is filled, and takes one search. In other cases
+/// nothing changes.
+fn shorten_cnt(tx: &mut Tx<'_>, ag: AgNo, old: FreeExtent, new: FreeExtent) -> Result<Option<u32>> {
+    let tree = CntTree::new(ag);
+    let key = <Cnt as crate::btree::AgKind>::key;
+    let mut cursor = Cursor::<CntTree>::seek(Env::Tx(tx), &tree, &key(&old))?;
+    if cursor.rec(Env::Tx(tx), &tree) != Some(old) {
+        return Err(differ(tx, ag, &old));
+    }
+    let env = Env::Tx(tx);
+    if !cursor.is_last(env, &tree) || !cursor.keeps_place(env, &tree, &key(&new)) {
+        return Ok(None);
+    }
+    cursor.update(tx, &tree, &new)?;
+    Ok(Some(new.len))
+}
+
 fn differ(tx: &Tx<'_>, ag: AgNo, rec: &FreeExtent) -> crate::Error {
     let problem = format!("the free-space trees differ about {}+{}", rec.start, rec.len);
     tx.ag(ag).headers().agf.corrupt(Check::CrossReference, problem)
 }
 
-/// Updates the AGF's totals after the trees changed.
-fn set_totals(tx: &mut Tx<'_>, ag: AgNo, change: i64) -> Result<()> {
+/// The length of the group's longest free extent.
+fn longest_free(tx: &Tx<'_>, ag: AgNo) -> Result<u32> {
     let (env, tree) = (Env::Tx(tx), CntTree::new(ag));
-    let longest = match Cursor::<CntTree>::last(env, &tree)? {
-        Some(cursor) => cursor.rec(env, &tree).map_or(0, |r| r.len),
-        None => 0,
-    };
+    let last = Cursor::<CntTree>::last(env, &tree)?;
+    Ok(last.and_then(|cursor| cursor.rec(env, &tree)).map_or(0, |free| free.len))
+}
+
+/// Updates the AGF's totals after the trees changed.
+fn set_totals(tx: &mut Tx<'_>, ag: AgNo, change: i64, longest: u32) -> Result<()> {
     let free = i64::from(tx.agf(ag).freeblks.get()) + change;
     let Ok(free) = u32::try_from(free) else {
         return Err(tx

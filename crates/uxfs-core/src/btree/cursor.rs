@@ -183,6 +183,22 @@ impl<T: Tree> Cursor<T> {
         Ok(())
     }
 
+    /// Would the record at the cursor keep its place with this key, which is lower than its own? `false` also
+    /// if the record before it is in another leaf.
+    pub(crate) fn keeps_place(&self, env: Env<'_, '_>, tree: &T, key: &T::Key) -> bool {
+        let leaf = &self.path[0];
+        let Some(before) = leaf.index.checked_sub(1) else { return self.path.len() == 1 };
+        leaf.node.with(env, tree, 0, |b, s| {
+            T::key(&T::read_rec(&b[s.entries(before..leaf.index)])) < *key
+        })
+    }
+
+    /// Is the record at the cursor the last one?
+    pub(crate) fn is_last(&self, env: Env<'_, '_>, tree: &T) -> bool {
+        let mut levels = self.path.iter().enumerate();
+        levels.all(|(level, at)| at.index + 1 == at.node.num(env, tree, level))
+    }
+
     /// Moves to the next record. Returns `false` and does not move past the end if there is none.
     ///
     /// # Errors

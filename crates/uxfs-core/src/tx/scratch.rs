@@ -1,10 +1,11 @@
-//! A transaction's records of the buffers that it changes, and their memory, which later
+//! A transaction's records of the buffers and dquots that it changes, and their memory, which later
 //! transactions reuse.
 
 use smallvec::SmallVec;
 use uxfs_format::verify::BufKind;
 
 use crate::buf::BufRef;
+use crate::dquot::Changes;
 
 /// A buffer of a transaction.
 pub(crate) struct TxBuf {
@@ -27,6 +28,7 @@ pub(crate) struct Scratch {
     pub(super) bufs: Vec<TxBuf>,
     pub(super) undo_chunks: Vec<UndoChunk>,
     pub(super) undo_bytes: Vec<u8>,
+    pub(super) dquots: Changes,
 }
 
 /// The old content of a chunk.
