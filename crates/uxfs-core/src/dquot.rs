@@ -23,6 +23,7 @@ use uxfs_format::{Check, Daddr, Geometry, Ino, Lsn};
 use uxfs_sync::{Mutex, MutexGuard};
 
 use crate::buf::{BufRef, Cache};
+use crate::dquot_places::Places;
 use crate::error::{Error, Result};
 use crate::growing::GrowingGeometry;
 
@@ -244,8 +245,8 @@ fn settle(of: &mut Resource, defaults: &Resource, now: u64) {
 struct Accounted {
     ino: Ino,
     enforced: bool,
-    /// Addresses of the blocks of records, by their numbers in the quota inode.
-    places: Mutex<FxHashMap<u32, Daddr>>,
+    /// Where the blocks of records lie.
+    places: Mutex<Places>,
 }
 
 /// The quotas that a volume accounts.
@@ -269,13 +270,7 @@ impl Quota {
     }
 
     /// Accounts a type, whose records lie in these blocks of a quota inode.
-    pub(crate) fn account(
-        &mut self,
-        kind: QuotaType,
-        ino: Ino,
-        enforced: bool,
-        places: FxHashMap<u32, Daddr>,
-    ) {
+    pub(crate) fn account(&mut self, kind: QuotaType, ino: Ino, enforced: bool, places: Places) {
         self.accounted[kind as usize] =
             Some(Accounted { ino, enforced, places: Mutex::new(places) });
     }
@@ -334,18 +329,16 @@ impl Quota {
         id / disk::records(self.geo.block_size)
     }
 
-    /// The numbers of all blocks of records of a type, in order.
-    pub(crate) fn blocks(&self, kind: QuotaType) -> Vec<u32> {
-        let Some(accounted) = &self.accounted[kind as usize] else { return Vec::new() };
-        let mut all: Vec<u32> = accounted.places.lock().keys().copied().collect();
-        all.sort_unstable();
-        all
+    /// The number of the first block of records of a type from block `number` on.
+    pub(crate) fn block_from(&self, kind: QuotaType, number: u32) -> Option<u32> {
+        let found = self.accounted[kind as usize].as_ref()?.places.lock().from(number);
+        found.map(|(number, _)| number)
     }
 
     /// Notes a new block of records.
     pub(crate) fn block_made(&self, kind: QuotaType, block: u32, daddr: Daddr) {
         if let Some(accounted) = &self.accounted[kind as usize] {
-            accounted.places.lock().insert(block, daddr);
+            accounted.places.lock().add(block.into(), 1, daddr);
         }
     }
 
@@ -358,7 +351,7 @@ impl Quota {
             return Ok(Some(Arc::clone(dquot)));
         }
         let Some(accounted) = &self.accounted[kind as usize] else { return Ok(None) };
-        let Some(daddr) = accounted.places.lock().get(&self.block_of(id)).copied() else {
+        let Some(daddr) = accounted.places.lock().get(self.block_of(id)) else {
             return Ok(None);
         };
         let buf = bufs.get(daddr, self.geo.block_size, &[BufKind::Dquot(kind)], Owner::Volume)?;

@@ -30,6 +30,7 @@ mod device_io;
 mod devices;
 pub mod dir;
 mod dquot;
+mod dquot_places;
 mod engine;
 mod enospc;
 mod enospc_causes;

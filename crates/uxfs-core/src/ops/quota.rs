@@ -101,10 +101,11 @@ impl Fs {
     /// A damaged structure on the way.
     pub fn dquots(&self, kind: QuotaType) -> Result<Vec<Dquot>> {
         let Some(ino) = kind.inode_of(&self.superblock()) else { return Ok(Vec::new()) };
-        let mut places: Vec<(u32, Daddr)> = quota::places(self, ino)?.into_iter().collect();
-        places.sort_unstable();
+        let places = quota::places(self, ino)?;
         let mut all = Vec::new();
-        for (number, daddr) in places {
+        let mut next = places.from(0);
+        while let Some((number, daddr)) = next {
+            next = number.checked_add(1).and_then(|number| places.from(number));
             let records = self.dquots_in(kind, number, daddr)?;
             all.extend(records.into_iter().filter(|record| !record.is_empty()));
         }
@@ -118,7 +119,7 @@ impl Fs {
     pub fn dquot(&self, kind: QuotaType, id: u32) -> Result<Option<Dquot>> {
         let Some(ino) = kind.inode_of(&self.superblock()) else { return Ok(None) };
         let number = id / dquot::records(self.geo.block_size);
-        let Some(daddr) = quota::places(self, ino)?.get(&number).copied() else { return Ok(None) };
+        let Some(daddr) = quota::places(self, ino)?.get(number) else { return Ok(None) };
         let records = self.dquots_in(kind, number, daddr)?;
         Ok(records.into_iter().find(|record| record.id == id))
     }

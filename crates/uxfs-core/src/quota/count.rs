@@ -70,12 +70,14 @@ fn wrong_records(
     all: &FxHashMap<(QuotaType, u32), Used>,
 ) -> Result<Wrong> {
     let mut wrong = Wrong { changes: Vec::new(), whole: true };
-    for number in quota.blocks(kind) {
+    let mut next = quota.block_from(kind, 0);
+    while let Some(number) = next {
         let each = dquot::records(fs.geo.block_size);
         for id in (0..each).filter_map(|index| number.checked_mul(each)?.checked_add(index)) {
             let used = all.get(&(kind, id)).copied().unwrap_or_default();
             wrong.changes.extend(correction(fs, quota, kind, id, used, &mut wrong.whole)?);
         }
+        next = number.checked_add(1).and_then(|number| quota.block_from(kind, number));
     }
     Ok(wrong)
 }

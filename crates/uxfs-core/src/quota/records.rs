@@ -1,6 +1,5 @@
 //! Blocks of quota records: found in a quota inode, and made for ids that have none.
 
-use rustc_hash::FxHashMap;
 use uxfs_format::dquot::{self, QuotaType};
 use uxfs_format::inode::{Fork, InodeCore};
 use uxfs_format::verify::BufKind;
@@ -8,23 +7,22 @@ use uxfs_format::{Daddr, FileBlock, Ino};
 
 use crate::bmap;
 use crate::buf::{Piece, Pieces};
+use crate::dquot_places::Places;
 use crate::engine::Engine;
 use crate::error::Result;
 use crate::limits::TREE_BLOCKS;
 use crate::mount::Mount;
 use crate::tx::Tx;
 
-/// The addresses of the blocks of a quota inode, by their numbers.
-pub(crate) fn places(fs: &Mount, ino: Ino) -> Result<FxHashMap<u32, Daddr>> {
+/// The places of the blocks of a quota inode.
+pub(crate) fn places(fs: &Mount, ino: Ino) -> Result<Places> {
     let cell = fs.inodes.get(fs, ino)?;
     let inode = uxfs_sync::read(&cell);
-    let mut all = FxHashMap::default();
+    let mut all = Places::new(fs.geo.block_size);
     let mut at = FileBlock(0);
     while let Some(extent) = bmap::at_or_after(fs, &inode, Fork::Data, at)? {
-        for step in 0..extent.len {
-            // No id lies further out than a block of this number.
-            let Ok(number) = u32::try_from(extent.offset.0 + step) else { return Ok(all) };
-            all.insert(number, fs.geo.fsb_daddr(extent.start.plus(step)));
+        if !all.add(extent.offset.0, extent.len, fs.geo.fsb_daddr(extent.start)) {
+            break;
         }
         at = extent.end();
     }
