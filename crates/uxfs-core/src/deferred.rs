@@ -26,7 +26,11 @@ use uxfs_format::{AgBlock, AgNo, FileBlock, Geometry};
 
 use crate::alloc::Owner;
 
-/// A result whose error is the extent of an intent that lies in no group of the volume.
+/// Blocks that the offsets of a fork can address.
+const FORK_BLOCKS: u64 = 1 << 54;
+
+/// A result whose error is the extent of an intent that lies in no group of the volume, or that no fork can
+/// map at its offset.
 pub(crate) type Outcome<T> = core::result::Result<T, ExtentRun>;
 
 /// The reverse mapping that goes with freed blocks.
@@ -165,7 +169,8 @@ impl Deferred {
     /// no deferred operation.
     ///
     /// # Errors
-    /// The extent of an element that does not lie in one group of the volume.
+    /// The extent of an element that does not lie in one group of the volume, or that no fork can map at its
+    /// offset.
     pub(crate) fn recover(geo: &Geometry, intent: &Intent) -> Outcome<Vec<Self>> {
         match intent {
             Intent::Free(runs) => runs.iter().map(|run| Self::free(geo, *run)).collect(),
@@ -193,6 +198,11 @@ impl Deferred {
 
     fn rmap(geo: &Geometry, step: &RmapStep) -> Outcome<Self> {
         let (ag, start) = in_one_group(geo, step.run)?;
+        // What a record can hold; blocks of an extent map have no offset.
+        let end = step.offset.0.checked_add(step.run.len.into());
+        if !step.bmbt && end.is_none_or(|end| end > FORK_BLOCKS) {
+            return Err(step.run);
+        }
         let change = match step.op {
             RmapOp::Map | RmapOp::MapShared | RmapOp::Alloc => RmapChange::Map,
             RmapOp::Unmap | RmapOp::UnmapShared | RmapOp::Free => RmapChange::Unmap,
@@ -291,6 +301,22 @@ mod tests {
         for (start, len) in [(last, 2), (last, 0), (geo.fsb(AgNo(0), AgBlock(0)), 1)] {
             let run = ExtentRun { start, len };
             assert_eq!(Deferred::recover(&geo, &Intent::Free(vec![run])), Err(run));
+        }
+    }
+
+    #[test]
+    fn a_reverse_mapping_beyond_the_end_of_forks_is_refused() {
+        let geo = geometry(true);
+        let run = ExtentRun { start: geo.fsb(AgNo(1), AgBlock(100)), len: 7 };
+        let recover = |offset, bmbt| {
+            let (op, offset) = (RmapOp::MapShared, FileBlock(offset));
+            let step =
+                RmapStep { op, owner: 131, run, offset, attr: false, bmbt, unwritten: false };
+            Deferred::recover(&geo, &Intent::Rmap(vec![step])).map(|steps| steps.len())
+        };
+        assert_eq!(recover(FORK_BLOCKS - 7, false), Ok(1));
+        for offset in [FORK_BLOCKS - 6, u64::MAX - 3] {
+            assert_eq!((recover(offset, false), recover(offset, true)), (Err(run), Ok(1)));
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! 1. What an intent names is checked before anything changes: blocks inside a group of the volume, offsets
 //!    that the fork can have, an inode whose fork holds extents. The log is input like any other structure.
+//! 2. An intent unmaps the blocks that it names, or nothing: dropping the transaction puts all back.
 
 use uxfs_format::attr::parent_of;
 use uxfs_format::extent::MAX_EXTENT_LEN;
@@ -117,7 +118,15 @@ fn mapping(fs: &Engine, step: &BmapStep) -> Result<()> {
     match step.op {
         BmapOp::Map => map(&mut tx, slot, fork, extent)?,
         BmapOp::Unmap => {
-            unmap(&mut tx, slot, fork, step.offset, len)?;
+            let gone = unmap(&mut tx, slot, fork, step.offset, len)?;
+            let named = |e: &Extent| e.start == extent.start.plus(e.offset.0 - extent.offset.0);
+            if !gone.iter().all(named) {
+                let problem = format!(
+                    "an intent in the log unmaps blocks {} from its {fork:?} fork, which maps others",
+                    step.run.start
+                );
+                return Err(tx.inode(slot).corrupt(Check::CrossReference, problem));
+            }
         }
     }
     tx.commit()

@@ -130,6 +130,7 @@ fn intents_outside_of_the_possible_are_refused() {
         ("the same, unmapped", BmapStep { op: BmapOp::Unmap, ..map(inodes.small_dir, 0, 1) }),
         ("a fifo", BmapStep { op: BmapOp::Unmap, ..map(inodes.fifo, 0, 1) }),
         ("unwritten names", BmapStep { unwritten: true, ..map(inodes.large_dir, 1000, 1) }),
+        ("other blocks than it maps", BmapStep { op: BmapOp::Unmap, ..map(inodes.one, 0, 2) }),
         ("no blocks", map(inodes.one, 1000, 0)),
         ("the group's headers", BmapStep { run: ExtentRun { start: FsBlock(0), len: 1 }, ..good }),
         ("an inode outside", map(Ino(u64::MAX), 0, 1)),
@@ -192,6 +193,30 @@ fn intents_outside_of_the_possible_are_refused() {
 fn generations(dev: &Arc<dyn BlockDev>, inos: [Ino; 2]) -> [u32; 2] {
     let fs = Fs::open(Arc::clone(dev), OpenOptions::read_only()).unwrap();
     inos.map(|ino| fs.with_inode(ino, |inode| Ok(inode.core.generation)).unwrap())
+}
+
+/// The intents that a kernel logs to move blocks of one file to another.
+#[test]
+fn mappings_that_are_possible_are_moved() {
+    let (dev, inodes) = for_intents();
+    let fs = open(&dev).unwrap();
+    let from = fs.extents(inodes.one).unwrap()[0];
+    fs.close().unwrap();
+    let step = |op, ino, offset| BmapStep {
+        op,
+        ino,
+        run: ExtentRun { start: from.start.plus(2), len: 3 },
+        offset: FileBlock(offset),
+        attr: false,
+        unwritten: false,
+        realtime: false,
+    };
+    let (away, here) = (step(BmapOp::Unmap, inodes.one, 2), step(BmapOp::Map, inodes.two, 100));
+    let copy = with_intent(&dev, IntentKind::Bmap, Intent::Bmap(vec![away, here]));
+    let fs = open(&copy).unwrap();
+    let blocks = |ino| fs.extents(ino).unwrap().iter().map(|extent| extent.len).collect::<Vec<_>>();
+    assert_eq!((blocks(inodes.one), blocks(inodes.two)), (vec![2, 5], vec![10, 3]));
+    fs.close().unwrap();
 }
 
 /// What is refused of hostile logs does not stand in the way of a sound one.
