@@ -120,6 +120,7 @@ codes! {
     SYMLINK "symlink" Error "A symbolic link breaks a rule.";
     QUOTA "quota" Error "A quota inode or its state breaks a rule.";
     QUOTA_NONE "quota-none" Warning "The superblock announces quotas, but names no quota inode.";
+    QUOTA_SKIPPED "quota-not-compared" Note "Quota records were not compared with the usage.";
     QUOTA_USAGE "quota-usage" Error "A quota record differs from the usage counted.";
 }
 

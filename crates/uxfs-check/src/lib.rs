@@ -201,8 +201,10 @@ fn phases(ctx: &Ctx<'_>, progress: &(dyn Fn(Progress) + Sync)) -> Totals {
         && groups.iter().all(|group| group.complete);
     check_blocks(ctx, &groups, &locals, complete, progress);
     // Unlinked inodes may already be subtracted from the counters.
-    if complete && locals.iter().all(|local| local.unlinked.is_empty()) {
-        usage::check(ctx, locals.iter().map(|local| &local.usage));
+    match locals.iter().all(|local| local.unlinked.is_empty()) {
+        true if complete => usage::check(ctx, locals.iter().map(|local| &local.usage)),
+        false if complete => usage::skip(ctx),
+        _ => {}
     }
     progress(Progress { phase: Phase::Links, done: 0, total: 1 });
     // Skipped links would cause findings about all inodes that they lead to.

@@ -1,7 +1,7 @@
 //! Compares the usage of users, groups and projects with the quota records.
 //!
 //! 1. A quota type is compared only if the superblock's flags say that its usage was counted.
-//!    Otherwise the kernel counts it again at the next mount.
+//!    Otherwise the kernel counts it again at the next mount. A note says what was not compared, and why.
 //! 2. Every inode in use counts, except the quota inodes.
 
 use rustc_hash::FxHashMap;
@@ -40,6 +40,31 @@ fn kinds(sb: &Superblock) -> impl Iterator<Item = (u8, &'static str)> {
     let flags = if crate::sb::quota_inodes(sb).next().is_some() { sb.qflags.get() } else { 0 };
     let kinds = KINDS.into_iter().filter(move |(_, checked, _)| flags & checked != 0);
     kinds.map(|(kind, _, name)| (kind, name))
+}
+
+/// The types that have records and whose usage was not counted.
+fn uncounted(sb: &Superblock) -> impl Iterator<Item = &'static str> {
+    let records = [(1, sb.uquotino.get()), (2, sb.pquotino.get()), (4, sb.gquotino.get())];
+    let exists = move |kind: u8| {
+        let mut own = records.into_iter().filter(|(other, _)| *other == kind);
+        own.any(|(_, quota)| crate::sb::quota_inodes(sb).any(|ino| ino.0 == quota))
+    };
+    let counted: Vec<_> = kinds(sb).map(|(kind, _)| kind).collect();
+    let others = KINDS.into_iter().filter(move |(kind, ..)| !counted.contains(kind));
+    others.filter(move |(kind, ..)| exists(*kind)).map(|(.., name)| name)
+}
+
+/// Notes that the records of these types were not compared.
+fn note_skipped(ctx: &Ctx<'_>, kinds: impl Iterator<Item = &'static str>, why: &str) {
+    for name in kinds {
+        let message = format!("{name} quota: the records were not compared with the usage: {why}");
+        ctx.find(code::QUOTA_SKIPPED, Place::VOLUME, message);
+    }
+}
+
+/// Notes that no records are compared because files without a name are in use, which may count or not.
+pub(crate) fn skip(ctx: &Ctx<'_>) {
+    note_skipped(ctx, kinds(&ctx.sb).map(|(_, name)| name), "files without a name are in use");
 }
 
 impl Usage {
@@ -85,6 +110,8 @@ pub(crate) fn check<'u>(ctx: &Ctx<'_>, parts: impl Iterator<Item = &'u Usage>) {
     let mut ids: Vec<QuotaId> = all.counted.keys().chain(all.recorded.keys()).copied().collect();
     ids.sort_unstable();
     ids.dedup();
+    let why = "it was not counted while the quota was off, and is by the next mount with quotas";
+    note_skipped(ctx, uncounted(&ctx.sb), why);
     for (kind, name) in kinds(&ctx.sb) {
         for (_, id) in ids.iter().filter(|(other, _)| *other == kind) {
             let of = |map: &FxHashMap<QuotaId, Used>| map.get(&(kind, *id)).copied();

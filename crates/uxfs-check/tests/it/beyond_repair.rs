@@ -179,6 +179,23 @@ fn quota_records_with_wrong_usage_are_reported() {
     found(&volume, code::QUOTA_USAGE);
 }
 
+/// What is not compared is named, and no damage.
+#[test]
+fn quota_records_that_are_not_compared_are_noted() {
+    let volume = accounted("");
+    let primary = |s: &Structure, raw: &[u8]| raw[..4] == *b"XFSB" && s.at == 0;
+    let named = |report: &Report| {
+        let notes = report.findings.iter().filter(|f| f.code == code::QUOTA_SKIPPED.name);
+        notes.map(|note| note.message.split(' ').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert!(named(&examine(&volume.path).unwrap()).is_empty());
+    // Only group quotas stay on.
+    change_one(&volume, &primary, (176, &0x1c0u16.to_be_bytes()));
+    let report = examine(&volume.path).unwrap();
+    assert_eq!(named(&report), ["project", "user"], "{report}");
+    assert!(report.is_clean(), "{report}");
+}
+
 /// xfs_repair warns that quotas would be disabled; the volume is sound.
 #[test]
 fn quotas_without_a_quota_inode_are_a_warning() {
