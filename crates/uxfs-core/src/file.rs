@@ -188,6 +188,7 @@ impl Fs {
             return self.balance();
         }
         let _content = self.iolocks.change(ino);
+        self.free_shared_behind(ino, offset)?;
         let mut done = 0;
         while done < data.len() as u64 {
             let step = (data.len() as u64 - done).min(WRITE_STEP);
@@ -350,7 +351,8 @@ impl Fs {
     }
 
     /// Zeroes the blocks of a file from byte `size`, its end, to the end of the block that contains
-    /// byte `to`. Whole blocks past the end exist if the kernel allocated ahead.
+    /// byte `to`. Whole blocks past the end exist if the kernel allocated ahead. None of these is shared
+    /// ([`Fs::free_shared_behind`]).
     pub(crate) fn zero_behind(&self, inode: &InodeState, size: u64, to: u64) -> Result<()> {
         let stop = to.next_multiple_of(self.geo.block_size.into());
         let mut at = size;
@@ -380,7 +382,18 @@ impl Fs {
         let _content = self.iolocks.change(ino);
         self.check_writable()?;
         self.with_inode(ino, |inode| check_file(inode).and_then(|()| check_mutable(inode)))?;
-        let cut = self.cut_delayed(ino, size)?;
+        let _blocked = self.block_for_cut(ino, size)?;
+        self.free_shared_behind(ino, size)?;
+        let on_disk = self.retry_enospc(|| self.set_length(ino, size))?;
+        let old = self.cut_delayed(ino, size).max(on_disk);
+        if size < old {
+            self.free_beyond(ino, size)?;
+        }
+        self.balance()
+    }
+
+    /// Sets the length on disk in one transaction, which changes nothing if it fails. Returns the old one.
+    fn set_length(&self, ino: Ino, size: u64) -> Result<u64> {
         let mut tx = self.begin_freeing_tx(TREE_BLOCKS + 1)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
@@ -395,11 +408,7 @@ impl Fs {
         core.size = size;
         (core.mtime, core.ctime) = (now, now);
         tx.commit()?;
-        self.end_cut(ino);
-        if size < old.max(cut.as_ref().map_or(0, |(_, size)| *size)) {
-            self.free_beyond(ino, size)?;
-        }
-        self.balance()
+        Ok(old)
     }
 
     /// If the last block after truncation is shared, gives the file its own copy before the block's

@@ -1,6 +1,8 @@
 //! Full volumes, failing devices, damaged maps and races: no operation hangs or panics, and no change
 //! is lost.
 
+mod space;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};

@@ -12,6 +12,7 @@
 //!    that was placed since the last epoch ([`Backing::Own`]) is written in place: no epoch shows it.
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 
 use uxfs_disk::fault::{Fault, planted};
@@ -47,19 +48,21 @@ pub(super) struct How {
     times: bool,
     /// An epoch is cut at the end: no file may be left out.
     epoch: bool,
+    /// Only blocks of a file below this one.
+    below: u64,
 }
 
 impl How {
     /// All data, and times.
-    pub(super) const FULL: Self = Self { wait: true, times: true, epoch: false };
+    pub(super) const FULL: Self = Self { times: true, ..Self::PLAIN };
     /// All data, and the metadata needed to read it.
-    pub(super) const PLAIN: Self = Self { wait: true, times: false, epoch: false };
+    pub(super) const PLAIN: Self = Self { wait: true, times: false, epoch: false, below: u64::MAX };
     /// Data of files that no other thread writes back.
-    pub(super) const PLAIN_OTHERS: Self = Self { wait: false, times: false, epoch: false };
+    pub(super) const PLAIN_OTHERS: Self = Self { wait: false, ..Self::PLAIN };
     /// Data of files that no other thread writes back, and times.
-    pub(super) const OTHERS: Self = Self { wait: false, times: true, epoch: false };
+    pub(super) const OTHERS: Self = Self { times: true, ..Self::PLAIN_OTHERS };
     /// All data, and times, while everything else is kept out.
-    const EPOCH: Self = Self { wait: false, times: true, epoch: true };
+    const EPOCH: Self = Self { epoch: true, ..Self::OTHERS };
 }
 
 /// A dirty block, and its destination.
@@ -125,6 +128,11 @@ impl Fs {
     /// Of writing the data, and those of choosing its place.
     pub fn write_back_file(&self, ino: Ino) -> Result<()> {
         self.write_back_one(ino, How::PLAIN)
+    }
+
+    /// As [`Fs::write_back_file`], but only the blocks below `end`.
+    pub(super) fn write_back_below(&self, ino: Ino, end: u64) -> Result<()> {
+        self.write_back_one(ino, How { below: end, ..How::PLAIN })
     }
 
     pub(super) fn write_back_one(&self, ino: Ino, how: How) -> Result<()> {
@@ -215,7 +223,7 @@ impl Fs {
                     rest.next();
                     continue;
                 }
-                let (batch, more) = self.prepare(dirty, file, hold, from, BATCH - bytes);
+                let (batch, more) = self.prepare(dirty, file, hold, from..how.below, BATCH - bytes);
                 bytes += (batch.pieces.len() as u64) << self.geo.block_log;
                 batches.push(batch);
                 done += 1;
@@ -251,21 +259,21 @@ impl Fs {
         first_error.map_or(Ok(done), Err)
     }
 
-    /// Picks what is dirty of a file from block `from` on, and finds a place for it. Gives the
-    /// first block that was left, too.
+    /// Picks what is dirty of a file among these blocks, and finds a place for it. Gives the first
+    /// block that was left, too.
     fn prepare(
         &self,
         dirty: &Delalloc,
         file: &Arc<File>,
         hold: Option<WritebackBlock>,
-        from: u64,
+        blocks: Range<u64>,
         room: u64,
     ) -> (WritebackBatch, Option<u64>) {
         let most = (room >> self.geo.block_log).max(1) as usize;
         let Snapshot { pages, size, more } = {
             let mut pages = file.pages();
             dirty.leave_turn(&mut pages);
-            let mut snapshot = pages.snapshot(from, most);
+            let mut snapshot = pages.snapshot(blocks, most);
             if self.ordered && planted(Fault::EpochMissesBlock) {
                 snapshot.pages.pop();
             }

@@ -89,6 +89,9 @@ impl Fs {
         let end =
             offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Error::FileTooBig)?;
         let (first, last) = (self.block_of(offset), FileBlock(self.geo.blocks_for(end)));
+        if !mode.keeps_size() {
+            self.free_shared_behind(ino, end)?;
+        }
         match mode {
             Fallocate::Allocate { .. } => self.allocate_blocks(ino, first, last)?,
             Fallocate::PunchHole => self.free_range(ino, (offset, end), size)?,

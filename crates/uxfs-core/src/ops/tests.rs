@@ -13,7 +13,7 @@ use uxfs_testkit::{ETIMEDOUT, FaultDev, Op, Rng, Rule};
 use super::build::Content;
 use super::create::NewInode;
 use crate::journal::JournalOptions;
-use crate::{Error, Fs, OpenOptions, XattrMode};
+use crate::{AtomicRange, Error, Fallocate, Fs, OpenOptions, WritebackOptions, XattrMode};
 
 struct Volume {
     _dir: tempfile::TempDir,
@@ -265,4 +265,51 @@ fn a_file_without_a_name_gets_one_or_is_freed() {
         volume.judge(&at);
     }
     assert!(named > 3 && freed > 3, "{named} named, {freed} freed");
+}
+
+/// A power cut between the two steps of a truncation leaves shared blocks behind the end. Zeroes that a
+/// growing file gets there are not written into them.
+#[test]
+fn shared_blocks_behind_the_end_keep_their_content() {
+    for writeback in [Some(WritebackOptions::default()), None] {
+        let volume = Volume::new(320, &["-m", "rmapbt=1"]);
+        let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+        let options = OpenOptions { writeback, seed: Some(1), ..OpenOptions::default() };
+        let fs = Fs::open(Arc::new(dev), options).unwrap();
+        let root = fs.root();
+        let one = fs.create(root, b"one", &NewInode::file(0o644)).unwrap();
+        fs.write_at(one, 0, &[1; 1 << 20]).unwrap();
+        let grow: [(&[u8], &dyn Fn(Ino)); 5] = [
+            (b"write", &|ino| fs.write_at(ino, 500_000, &[2; 100]).unwrap()),
+            (b"truncate", &|ino| fs.truncate(ino, 500_100).unwrap()),
+            (b"fallocate", &|ino| {
+                let mode = Fallocate::Allocate { keep_size: false };
+                fs.fallocate(ino, mode, 0, 500_100).unwrap();
+            }),
+            (b"atomic", &|ino| {
+                let range = AtomicRange { ino, offset: 500_000, data: &[2; 100] };
+                fs.write_atomic(&[range]).unwrap();
+            }),
+            (b"share", &|ino| fs.share(one, 0, ino, 499_712, 4096).unwrap()),
+        ];
+        for (name, grow) in grow {
+            let two = fs.create(root, name, &NewInode::file(0o644)).unwrap();
+            fs.clone_file(one, two).unwrap();
+            let mut tx = fs.begin_tx(0).unwrap();
+            let slot = tx.lock_inode(two).unwrap();
+            tx.core_mut(slot).size = 24 * 4096;
+            tx.commit().unwrap();
+            grow(two);
+            let at = format!("{}, {writeback:?}", String::from_utf8_lossy(name));
+            let mut all = vec![0; 1 << 20];
+            assert_eq!(fs.read_at(one, 0, &mut all).unwrap(), 1 << 20);
+            assert!(all.iter().all(|byte| *byte == 1), "{at}: the other file changed");
+            let len = fs.read_at(two, 0, &mut all).unwrap();
+            assert!(len >= 500_100, "{at}: {len} bytes");
+            assert!(all[..98_304].iter().all(|byte| *byte == 1), "{at}");
+            assert!(all[98_304..499_712].iter().all(|byte| *byte == 0), "{at}");
+        }
+        fs.close().unwrap();
+        volume.judge(&format!("{writeback:?}"));
+    }
 }
