@@ -188,6 +188,7 @@ impl Fs {
             return self.balance();
         }
         let _content = self.iolocks.change(ino);
+        self.check_sharing(&self.inodes.get(self, ino)?)?;
         self.free_shared_behind(ino, offset)?;
         let mut done = 0;
         while done < data.len() as u64 {
@@ -382,6 +383,9 @@ impl Fs {
         let _content = self.iolocks.change(ino);
         self.check_writable()?;
         self.with_inode(ino, |inode| check_file(inode).and_then(|()| check_mutable(inode)))?;
+        if size > 0 {
+            self.check_sharing(&self.inodes.get(self, ino)?)?;
+        }
         let _blocked = self.block_for_cut(ino, size)?;
         self.free_shared_behind(ino, size)?;
         let on_disk = self.retry_enospc(|| self.set_length(ino, size))?;

@@ -86,6 +86,7 @@ impl Fs {
         let blocks = self.geo.blocks_for(at % block_size + data.len() as u64);
         let mut reservation = self.admit(dirty, blocks * block_size)?;
         let cell = self.inodes.get(self, ino)?;
+        self.check_sharing(&cell)?;
         if self.is_shared_behind(&cell, at)? {
             let _blocked = self.flush_and_block(ino)?;
             self.free_shared_behind(ino, at)?;

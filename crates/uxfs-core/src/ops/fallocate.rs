@@ -89,6 +89,7 @@ impl Fs {
         let end =
             offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Error::FileTooBig)?;
         let (first, last) = (self.block_of(offset), FileBlock(self.geo.blocks_for(end)));
+        self.check_sharing(&self.inodes.get(self, ino)?)?;
         if !mode.keeps_size() {
             self.free_shared_behind(ino, end)?;
         }

@@ -313,3 +313,55 @@ fn shared_blocks_behind_the_end_keep_their_content() {
         volume.judge(&format!("{writeback:?}"));
     }
 }
+
+/// A damaged volume has a file that shares blocks without the flag that says so. What changes its content in
+/// place goes by the reference counts.
+#[test]
+fn a_missing_reflink_flag_does_not_let_two_files_change() {
+    for writeback in [Some(WritebackOptions::default()), None] {
+        let volume = Volume::new(320, &["-m", "rmapbt=1"]);
+        let open = || {
+            let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+            let options = OpenOptions { writeback, seed: Some(1), ..OpenOptions::default() };
+            Fs::open(Arc::new(dev), options).unwrap()
+        };
+        let fs = open();
+        let root = fs.root();
+        let one = fs.create(root, b"one", &NewInode::file(0o644)).unwrap();
+        fs.write_at(one, 0, &[1; 1 << 20]).unwrap();
+        let change: [(&[u8], &dyn Fn(&Fs, Ino)); 5] = [
+            (b"write", &|fs, ino| fs.write_at(ino, 5000, &[2; 10_000]).unwrap()),
+            (b"truncate", &|fs, ino| fs.truncate(ino, 100_000).unwrap()),
+            (b"punch", &|fs, ino| {
+                fs.fallocate(ino, Fallocate::PunchHole, 5000, 100).unwrap();
+            }),
+            (b"unshare", &|fs, ino| {
+                let mode = Fallocate::Unshare { keep_size: true };
+                fs.fallocate(ino, mode, 0, 1 << 20).unwrap();
+                let extents = |ino| fs.extents(ino).unwrap()[0].start;
+                assert_ne!(extents(ino), extents(one));
+            }),
+            (b"append", &|fs, ino| fs.write_at(ino, 2 << 20, &[2; 10]).unwrap()),
+        ];
+        for (name, _) in &change {
+            let two = fs.create(root, name, &NewInode::file(0o644)).unwrap();
+            fs.clone_file(one, two).unwrap();
+            let mut tx = fs.begin_tx(0).unwrap();
+            let slot = tx.lock_inode(two).unwrap();
+            tx.core_mut(slot).flags2.remove(uxfs_format::inode::Flags2::REFLINK);
+            tx.commit().unwrap();
+        }
+        fs.close().unwrap();
+        let fs = open();
+        for (name, change) in &change {
+            change(&fs, fs.lookup(root, name).unwrap());
+            fs.sync().unwrap();
+            let mut all = vec![0; 1 << 20];
+            assert_eq!(fs.read_at(one, 0, &mut all).unwrap(), 1 << 20);
+            let at = String::from_utf8_lossy(name);
+            assert!(all.iter().all(|byte| *byte == 1), "{at}: the other file changed");
+        }
+        fs.close().unwrap();
+        volume.judge(&format!("{writeback:?}"));
+    }
+}

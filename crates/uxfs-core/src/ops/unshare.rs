@@ -49,6 +49,32 @@ impl Fs {
         Ok(end)
     }
 
+    /// Sets the reflink flag of a file that shares blocks without it, which a damaged volume may have.
+    /// Asks the reference counts once while the inode is in memory, because a file gets the flag here
+    /// before it shares blocks. The caller holds the file's iolock.
+    pub(crate) fn check_sharing(&self, cell: &InodeRef) -> Result<()> {
+        let ino = {
+            let inode = uxfs_sync::read(cell);
+            let core = &inode.core;
+            let known = inode.sharing_known || core.flags2.contains(Flags2::REFLINK);
+            let shares = self.geo.has_reflink() && core.is_reg() && !core.is_realtime();
+            if known || !shares || core.nextents == 0 {
+                return Ok(());
+            }
+            inode.ino
+        };
+        let mut tx = self.begin_tx(0)?;
+        let slot = tx.lock_inode(ino)?;
+        if self.next_shared(&mut tx, slot, FileBlock(0), FileBlock(1 << 54))?.is_some() {
+            tx.core_mut(slot).flags2.insert(Flags2::REFLINK);
+            tx.commit()?;
+        } else {
+            drop(tx);
+        }
+        uxfs_sync::write(cell).sharing_known = true;
+        Ok(())
+    }
+
     /// Would a write at byte `at` have to zero shared blocks between the file's end and `at`?
     pub(crate) fn is_shared_behind(&self, cell: &InodeRef, at: u64) -> Result<bool> {
         let inode = uxfs_sync::read(cell);
