@@ -290,19 +290,29 @@ impl Fs {
         if last.0.saturating_add(blocks) >= end.0 {
             return Err(Error::Invalid("blocks would move past the maximum file size"));
         }
-        // The file grows first, because moved extents must not lie past its end.
+        self.retry_enospc(|| self.begin_insert(ino, first, new_size))?;
         let mut next = Some(end);
         while let Some(below) = next {
-            let mut tx = self.begin_tx(2 * TREE_BLOCKS)?;
+            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
             let slot = tx.lock_inode(ino)?;
-            let now = self.now();
-            let core = tx.core_mut(slot);
-            core.size = new_size;
-            (core.mtime, core.ctime) = (now, now);
             next = bmap::shift_up(&mut tx, slot, first, below, blocks, EXTENTS_A_STEP)?;
             tx.commit()?;
         }
         self.balance()
+    }
+
+    /// The first transaction of an insertion. It splits the extent at `first`, which takes the only new
+    /// block, so no later one fails for lack of space with half of the extents moved. The file grows,
+    /// because moved extents must not lie past its end.
+    fn begin_insert(&self, ino: Ino, first: FileBlock, size: u64) -> Result<()> {
+        let mut tx = self.begin_tx(2 * TREE_BLOCKS)?;
+        let slot = tx.lock_inode(ino)?;
+        bmap::split(&mut tx, slot, first)?;
+        let now = self.now();
+        let core = tx.core_mut(slot);
+        core.size = size;
+        (core.mtime, core.ctime) = (now, now);
+        tx.commit()
     }
 
     /// Fails unless the range is whole blocks.

@@ -5,8 +5,43 @@ use uxfs_format::AgNo;
 use uxfs_testkit::Rng;
 
 use super::{alloc_all_free, free_extents, volume, volume_with};
-use crate::OpenOptions;
-use crate::ops::NewInode;
+use crate::ops::{Fallocate, NewInode};
+use crate::{Error, OpenOptions};
+
+/// The split of an extent is the only step of an insertion that needs a block. Without it no extent moves.
+#[test]
+fn a_range_is_inserted_wholly_or_not_at_all() {
+    let volume = volume(&["-m", "rmapbt=0"]);
+    let fs = &volume.fs;
+    let file = fs.create(fs.root(), b"f", &NewInode::file(0o644)).unwrap();
+    // One leaf of its extent btree, which is full.
+    let extents = 251;
+    for at in 0..extents {
+        fs.write_at(file, at << 14, &[at as u8; 8192]).unwrap();
+    }
+    assert_eq!(fs.extents(file).unwrap().len() as u64, extents);
+    let content = || {
+        let mut all = vec![0; fs.stat(file).unwrap().size as usize];
+        assert_eq!(fs.read_at(file, 0, &mut all).unwrap(), all.len());
+        all
+    };
+    let before = content();
+    let mut rng = Rng::new(6);
+    let groups = (0..fs.geo.ag_count).map(AgNo);
+    let taken: Vec<_> = groups.map(|ag| (ag, alloc_all_free(fs, ag, 1 << 20, &mut rng))).collect();
+    // The counters say that there is space. No group has any.
+    fs.unreserve(1000);
+    let failed = fs.fallocate(file, Fallocate::InsertRange, 4096, 4096);
+    assert!(matches!(failed, Err(Error::NoSpace)), "{failed:?}");
+    assert!(content() == before, "extents have moved");
+    fs.take_back(1000);
+    taken.iter().for_each(|(ag, extents)| free_extents(fs, *ag, extents));
+    fs.fallocate(file, Fallocate::InsertRange, 4096, 4096).unwrap();
+    assert!(content() == [&before[..4096], &[0; 4096], &before[4096..]].concat());
+    volume.fs.close().unwrap();
+    drop(volume.dev);
+    uxfs_oracle::both(&volume.path).unwrap();
+}
 
 /// A truncation that has to copy a shared block waits for blocks whose freeing is not durable yet.
 #[test]
