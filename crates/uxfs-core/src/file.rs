@@ -19,7 +19,7 @@ use crate::devices::Device;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
-use crate::limits::{EXTENTS_A_STEP, TREE_BLOCKS};
+use crate::limits::TREE_BLOCKS;
 use crate::tx::{InodeSlot, Tx};
 
 /// Most segments whose reading is announced to the device at a time.
@@ -439,18 +439,15 @@ impl Fs {
         }
     }
 
+    /// Frees the blocks of a file behind its end and behind byte `size`.
     pub(crate) fn free_beyond(&self, ino: Ino, size: u64) -> Result<()> {
-        loop {
-            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
-            let slot = tx.lock_inode(ino)?;
-            let from = FileBlock(self.geo.blocks_for(tx.inode(slot).core.size.max(size)));
-            let all = (1 << 54) - from.0;
-            let left = bmap::unmap(&mut tx, slot, Fork::Data, from, all, EXTENTS_A_STEP)?;
-            tx.commit()?;
-            if left == 0 {
-                return Ok(());
-            }
+        let end = self.with_inode(ino, |inode| Ok(inode.core.size.max(size)))?;
+        let first = FileBlock(self.geo.blocks_for(end));
+        let mut left = (1 << 54) - first.0;
+        while left > 0 {
+            left = self.retry_enospc(|| self.unmap_some(ino, first, left))?;
         }
+        Ok(())
     }
 
     /// Allocates blocks for the holes in the `len` bytes from `offset` on, and extends the file to

@@ -603,45 +603,65 @@ impl Fs {
         }
         let mut rest = &unwritten[..];
         loop {
-            self.fill_pool(dirty);
-            let mut tx = self.begin_write_back_tx()?;
-            let slot = tx.lock_inode(file.ino)?;
-            let lent = dirty.lend(file, 0);
-            tx.adopt(lent.total());
-            let mut marked = Ok(());
-            while let [(block, len), behind @ ..] = rest
-                && marked.is_ok()
-            {
-                marked = bmap::mark_written(&mut tx, slot, FileBlock(*block), *len);
-                rest = behind;
-                // On a volume that is all but full a transaction stays within one link: what fails
-                // then is undone.
-                if !tx.has_room() || dirty.floor.blocks() > 0 {
-                    break;
-                }
-            }
-            let last = rest.is_empty();
-            let core = tx.core_mut(slot);
-            if last && !(self.ordered && planted(Fault::EpochMissesLength)) {
-                core.size = core.size.max(end);
-            }
-            let kept = match marked {
-                Ok(()) => tx.commit_keeping(lent.total()),
-                Err(error) => {
-                    drop(tx);
-                    Err(error)
-                }
+            let step = || self.show_some(dirty, file, rest, end);
+            let done = match self.ordered {
+                // As for `find_places`.
+                true => self.retry_groups(step)?,
+                false => self.retry_enospc(step)?,
             };
-            match kept {
-                Ok(kept) => dirty.give_back(self, file, kept, lent),
-                Err(error) => {
-                    self.take_back(lent.total());
-                    dirty.give_back(self, file, lent.total(), lent);
-                    return Err(error);
-                }
-            }
-            if last {
+            rest = &rest[done..];
+            if rest.is_empty() {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Marks the first of `runs` as written, in one transaction, and with the last one moves the length on
+    /// disk to `end`. Returns how many are done.
+    fn show_some(
+        &self,
+        dirty: &Delalloc,
+        file: &File,
+        runs: &[(u64, u64)],
+        end: u64,
+    ) -> Result<usize> {
+        self.fill_pool(dirty);
+        let mut tx = self.begin_write_back_tx()?;
+        let slot = tx.lock_inode(file.ino)?;
+        let lent = dirty.lend(file, 0);
+        tx.adopt(lent.total());
+        let (mut done, mut marked) = (0, Ok(()));
+        while let Some((block, len)) = runs.get(done)
+            && marked.is_ok()
+        {
+            marked = bmap::mark_written(&mut tx, slot, FileBlock(*block), *len);
+            done += 1;
+            // On a volume that is all but full a transaction stays within one link: what fails
+            // then is undone.
+            if !tx.has_room() || dirty.floor.blocks() > 0 {
+                break;
+            }
+        }
+        let core = tx.core_mut(slot);
+        if done == runs.len() && !(self.ordered && planted(Fault::EpochMissesLength)) {
+            core.size = core.size.max(end);
+        }
+        let kept = match marked {
+            Ok(()) => tx.commit_keeping(lent.total()),
+            Err(error) => {
+                drop(tx);
+                Err(error)
+            }
+        };
+        match kept {
+            Ok(kept) => {
+                dirty.give_back(self, file, kept, lent);
+                Ok(done)
+            }
+            Err(error) => {
+                self.take_back(lent.total());
+                dirty.give_back(self, file, lent.total(), lent);
+                Err(error)
             }
         }
     }

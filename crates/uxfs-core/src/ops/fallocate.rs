@@ -210,12 +210,18 @@ impl Fs {
         let (first, last) = (FileBlock(self.geo.blocks_for(from)), self.block_of(to));
         let mut left = last.0.saturating_sub(first.0);
         while left > 0 {
-            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
-            let slot = tx.lock_inode(ino)?;
-            left = bmap::unmap(&mut tx, slot, Fork::Data, first, left, EXTENTS_A_STEP)?;
-            tx.commit()?;
+            left = self.retry_enospc(|| self.unmap_some(ino, first, left))?;
         }
         Ok(())
+    }
+
+    /// Unmaps blocks in one transaction. Returns how many from `first` on may still be mapped.
+    pub(crate) fn unmap_some(&self, ino: Ino, first: FileBlock, blocks: u64) -> Result<u64> {
+        let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
+        let slot = tx.lock_inode(ino)?;
+        let left = bmap::unmap(&mut tx, slot, Fork::Data, first, blocks, EXTENTS_A_STEP)?;
+        tx.commit()?;
+        Ok(left)
     }
 
     /// Zeroes the parts of a byte range that lie in blocks which the range covers only in part, up
@@ -257,11 +263,14 @@ impl Fs {
         let by = to - from;
         let mut next = Some(self.block_of(to));
         while let Some(at) = next {
-            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
-            let slot = tx.lock_inode(ino)?;
-            let blocks = self.block_of(by).0;
-            next = bmap::shift_down(&mut tx, slot, at, blocks, EXTENTS_A_STEP)?;
-            tx.commit()?;
+            next = self.retry_enospc(|| {
+                let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
+                let slot = tx.lock_inode(ino)?;
+                let blocks = self.block_of(by).0;
+                let next = bmap::shift_down(&mut tx, slot, at, blocks, EXTENTS_A_STEP)?;
+                tx.commit()?;
+                Ok(next)
+            })?;
         }
         let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
         let slot = tx.lock_inode(ino)?;
@@ -293,10 +302,13 @@ impl Fs {
         self.retry_enospc(|| self.begin_insert(ino, first, new_size))?;
         let mut next = Some(end);
         while let Some(below) = next {
-            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
-            let slot = tx.lock_inode(ino)?;
-            next = bmap::shift_up(&mut tx, slot, first, below, blocks, EXTENTS_A_STEP)?;
-            tx.commit()?;
+            next = self.retry_enospc(|| {
+                let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
+                let slot = tx.lock_inode(ino)?;
+                let next = bmap::shift_up(&mut tx, slot, first, below, blocks, EXTENTS_A_STEP)?;
+                tx.commit()?;
+                Ok(next)
+            })?;
         }
         self.balance()
     }

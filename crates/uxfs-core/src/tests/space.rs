@@ -1,7 +1,8 @@
 //! Volumes and groups that are all but full: an operation that finds no space changes nothing, and one that
 //! can have space elsewhere, or a moment later, succeeds.
 
-use uxfs_format::AgNo;
+use uxfs_format::inode::Fork;
+use uxfs_format::{AgBlock, AgNo};
 use uxfs_testkit::Rng;
 
 use super::{alloc_all_free, free_extents, volume, volume_with};
@@ -65,6 +66,45 @@ fn a_truncate_takes_blocks_that_were_just_freed() {
     assert_eq!(fs.read_at(two, 0, &mut all).unwrap(), 100_000);
     assert!(all[..100_000].iter().all(|byte| *byte == 1));
     taken.iter().for_each(|(ag, extents)| free_extents(fs, *ag, extents));
+    volume.fs.close().unwrap();
+    drop(volume.dev);
+    uxfs_oracle::both(&volume.path).unwrap();
+}
+
+/// A directory on a full volume keeps an empty block if freeing it would take a block for its extent btree.
+#[test]
+fn entries_are_removed_from_a_directory_on_a_full_volume() {
+    let volume = volume(&["-m", "rmapbt=1"]);
+    let fs = &volume.fs;
+    let dir = fs.create(fs.root(), b"dir", &NewInode::dir(0o755)).unwrap();
+    let file = fs.create(fs.root(), b"file", &NewInode::file(0o600)).unwrap();
+    let name = |number: usize| format!("{number:0240}").into_bytes();
+    for number in 0..800 {
+        fs.link(file, dir, &name(number)).unwrap();
+    }
+    // As many extents as fit into the inode.
+    let room = fs.with_inode(dir, |inode| Ok(inode.fork(Fork::Data).len() / 16)).unwrap();
+    let extents = || fs.with_inode(dir, |inode| Ok(inode.core.nextents as usize)).unwrap();
+    assert!(extents() < room);
+    // Runs of entries that fill some blocks.
+    let mut gone = (0..800).filter(|number| number / 30 % 2 == 1);
+    while extents() < room {
+        fs.unlink(dir, &name(gone.next().unwrap())).unwrap();
+    }
+    let mut rng = Rng::new(9);
+    let mut taken: Vec<(AgNo, Vec<(AgBlock, u32)>)> = Vec::new();
+    let mut take_all = || {
+        let groups = (0..fs.geo.ag_count).map(AgNo);
+        taken.extend(groups.map(|ag| (ag, alloc_all_free(fs, ag, 1 << 20, &mut rng))));
+    };
+    let rest: Vec<_> = gone.take(150).collect();
+    for number in &rest {
+        // Also what the removals before have freed.
+        take_all();
+        fs.unlink(dir, &name(*number)).unwrap();
+    }
+    taken.iter().for_each(|(ag, extents)| free_extents(fs, *ag, extents));
+    rest.iter().for_each(|number| fs.link(file, dir, &name(*number)).unwrap());
     volume.fs.close().unwrap();
     drop(volume.dev);
     uxfs_oracle::both(&volume.path).unwrap();
