@@ -27,7 +27,10 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     let owner = Owner::Special(RmapOwner::INODES);
     let near = geo.agino_block(near);
     let blocks = geo.chunk_blocks();
-    let keep = tx.fs().kept(ag);
+    // A new record may split the inode trees, each at all levels.
+    let agi = tx.agi(ag);
+    let levels = agi.level.get() + if geo.has_finobt() { agi.free_level.get() } else { 0 };
+    let keep = tx.fs().kept(ag) + levels + 2;
     // Skip busy extents. Where an earlier chunk's freeing is not durable, the log still holds
     // changes to its inodes. Only the cancel record of its blocks keeps recovery from replaying
     // them onto blocks that may never have been written, and a new chunk there would undo the

@@ -7,6 +7,7 @@ use uxfs_testkit::Rng;
 
 use super::{alloc_all_free, free_extents, volume, volume_with};
 use crate::ops::{Fallocate, NewInode};
+use crate::tx::Tx;
 use crate::{Error, OpenOptions};
 
 /// The split of an extent is the only step of an insertion that needs a block. Without it no extent moves.
@@ -39,6 +40,48 @@ fn a_range_is_inserted_wholly_or_not_at_all() {
     taken.iter().for_each(|(ag, extents)| free_extents(fs, *ag, extents));
     fs.fallocate(file, Fallocate::InsertRange, 4096, 4096).unwrap();
     assert!(content() == [&before[..4096], &[0; 4096], &before[4096..]].concat());
+    volume.fs.close().unwrap();
+    drop(volume.dev);
+    uxfs_oracle::both(&volume.path).unwrap();
+}
+
+/// A group that has the blocks of a sparse chunk, but none for the inode tree to grow, does not end the search.
+#[test]
+fn a_chunk_goes_to_a_group_where_its_tree_can_grow() {
+    let volume = volume(&["-m", "reflink=0", "-m", "finobt=1"]);
+    let fs = &volume.fs;
+    // One leaf of the inode tree, which is full.
+    let inodes = 252 * 64;
+    let mut number = 0;
+    let mut create = || {
+        number += 1;
+        fs.create(fs.root(), format!("{number:06}").as_bytes(), &NewInode::file(0o600))
+    };
+    let counts = || {
+        let mut tx = Tx::begin(fs, 0).unwrap();
+        tx.lock_ag(AgNo(0)).unwrap();
+        (tx.agi(AgNo(0)).count.get(), tx.agi(AgNo(0)).freecount.get())
+    };
+    while counts() != (inodes, 0) {
+        create().unwrap();
+    }
+    let mut rng = Rng::new(8);
+    let mut taken: Vec<(AgNo, Vec<(AgBlock, u32)>)> = Vec::new();
+    for ag in (0..fs.geo.ag_count).map(AgNo) {
+        taken.push((ag, alloc_all_free(fs, ag, 1 << 20, &mut rng)));
+    }
+    for ((ag, extents), blocks) in taken.iter_mut().zip([4, 104]) {
+        let at = extents.iter().position(|e| e.1 > 10_000).unwrap();
+        let (start, len) = extents.swap_remove(at);
+        let from = AgBlock(start.0.next_multiple_of(8) + 8);
+        let behind = from.plus(blocks);
+        extents.push((start, from.0 - start.0));
+        extents.push((behind, start.0 + len - behind.0));
+        free_extents(fs, *ag, &[(from, blocks)]);
+    }
+    let ino = create().unwrap();
+    assert_eq!(fs.geo.ino_ag(ino), AgNo(1));
+    taken.iter().for_each(|(ag, extents)| free_extents(fs, *ag, extents));
     volume.fs.close().unwrap();
     drop(volume.dev);
     uxfs_oracle::both(&volume.path).unwrap();
