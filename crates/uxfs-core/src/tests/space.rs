@@ -1,11 +1,13 @@
 //! Volumes and groups that are all but full: an operation that finds no space changes nothing, and one that
 //! can have space elsewhere, or a moment later, succeeds.
 
+use uxfs_format::btree::RmapOwner;
 use uxfs_format::inode::Fork;
 use uxfs_format::{AgBlock, AgNo};
 use uxfs_testkit::Rng;
 
 use super::{alloc_all_free, free_extents, volume, volume_with};
+use crate::alloc::{self, Owner, Want};
 use crate::ops::{Fallocate, NewInode};
 use crate::tx::Tx;
 use crate::{Error, OpenOptions};
@@ -45,7 +47,70 @@ fn a_range_is_inserted_wholly_or_not_at_all() {
     uxfs_oracle::both(&volume.path).unwrap();
 }
 
-/// A group that has the blocks of a sparse chunk, but none for the inode tree to grow, does not end the search.
+/// The last blocks of a group whose length is no multiple of a chunk's cannot hold inodes. A search for a
+/// piece of a chunk does not end there.
+#[test]
+fn a_sparse_chunk_is_not_looked_for_where_no_chunk_can_lie() {
+    let len = 32764;
+    let agsize = format!("agsize={}", len * 4096);
+    let volume = volume(&["-m", "rmapbt=1", "-d", &agsize]);
+    let fs = &volume.fs;
+    assert_eq!((fs.geo.ag_len(AgNo(0)), fs.geo.chunk_blocks(), fs.geo.sparse_align), (len, 8, 4));
+    let mut rng = Rng::new(7);
+    let mut taken: Vec<(AgNo, Vec<(AgBlock, u32)>)> = Vec::new();
+    for ag in (0..fs.geo.ag_count).map(AgNo) {
+        taken.push((ag, alloc_all_free(fs, ag, 1 << 20, &mut rng)));
+    }
+    let (ag, first) = &mut taken[0];
+    let at = first.iter().position(|e| e.1 > 30_000).unwrap();
+    let (start, length) = first.swap_remove(at);
+    // Single blocks near the root directory, then pieces that lie far from it.
+    let base = start.0.next_multiple_of(8) + 8;
+    let singles = (0..400).map(|at| (AgBlock(base + 2 * at), 1));
+    let pieces = (0..6).map(|at| (AgBlock(base + 2000 + 16 * at), 5));
+    let tail = start.0 + length;
+    let lack = tail.saturating_sub(len - 4);
+    let end = (lack > 0).then_some((AgBlock(len - 4), lack));
+    let free: Vec<_> = singles.chain(pieces).chain(end).collect();
+    let mut at = start;
+    for (from, blocks) in &free {
+        first.push((at, from.0 - at.0));
+        at = from.plus(*blocks);
+    }
+    if at.0 < tail {
+        first.push((at, tail - at.0));
+    }
+    free_extents(fs, *ag, &free);
+    if tail < len - 4 {
+        // What the group kept for its free list.
+        let mut tx = Tx::begin(fs, 0).unwrap();
+        tx.lock_ag(*ag).unwrap();
+        let (blocks, near) = (len - 4 - tail, AgBlock(tail));
+        let want = Want { min: blocks, max: blocks, near, ..Want::default() };
+        let owner = Owner::Special(RmapOwner::INOBT);
+        let got = alloc::alloc_in(&mut tx, *ag, &want, owner).unwrap().unwrap();
+        assert_eq!(got, (AgBlock(tail), blocks));
+        tx.commit().unwrap();
+        first.push(got);
+    }
+    let mut names = Vec::new();
+    let failed = loop {
+        let name = format!("file{}", names.len()).into_bytes();
+        match fs.create(fs.root(), &name, &NewInode::file(0o600)) {
+            Ok(_) => names.push(name),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(failed, Error::NoSpace), "{failed}");
+    assert!(names.len() > 64 + 4 * 32, "{} files", names.len());
+    taken.iter().for_each(|(ag, extents)| free_extents(fs, *ag, extents));
+    volume.fs.close().unwrap();
+    drop(volume.dev);
+    uxfs_oracle::both(&volume.path).unwrap();
+}
+
+/// A group with the blocks of a sparse chunk, but none for the inode tree to grow, does not end the
+/// search.
 #[test]
 fn a_chunk_goes_to_a_group_where_its_tree_can_grow() {
     let volume = volume(&["-m", "reflink=0", "-m", "finobt=1"]);
