@@ -14,7 +14,8 @@
 //!    device, and the journal flushes data before the checkpoint that makes it visible. The length
 //!    on disk covers only what was written or reads as zeroes.
 //! 2. [`Error::NoSpace`] is returned by the write, not by write-back: blocks for data and btrees
-//!    are reserved first.
+//!    are reserved first. Operations that shorten a file or free blocks reserve what they can get;
+//!    on a full volume they take blocks that metadata may use.
 //! 3. Memory is bounded: a writer that would exceed the limit first writes data back.
 //! 4. Nothing depends on a thread or a clock of its own; a run with a single thread can be repeated
 //!    exactly.
