@@ -3,6 +3,8 @@
 //! 1. Blocks shared with other files are never overwritten, and in ordered mode ([`crate::epoch`]) no block
 //!    that is mapped and written.
 //! 2. The content is in the new blocks before the transaction that maps them commits.
+//! 3. Where blocks are shared, the inode's flag says so. On a damaged volume it may be missing: an operation
+//!    that overwrites blocks in place corrects it first ([`crate::Fs::check_sharing`]).
 
 use smallvec::SmallVec;
 use uxfs_disk::fault::{Fault, planted};

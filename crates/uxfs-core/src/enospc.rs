@@ -8,7 +8,8 @@
 //!    the lock order does not allow to wait for, which are free a moment later.
 //! 3. The number of attempts is limited: other threads may take the space each time.
 //!
-//! Called by every operation that allocates blocks, around each of its transactions.
+//! Called by every operation on files that may allocate blocks, around each of its transactions. Freeing an
+//! inode is not retried here: it is tried again when the volume is closed ([`crate::open_refs`]).
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;

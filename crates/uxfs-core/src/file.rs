@@ -19,7 +19,7 @@ use crate::devices::Device;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 use crate::inode::InodeState;
-use crate::limits::{EXTENTS_A_STEP, TREE_BLOCKS};
+use crate::limits::TREE_BLOCKS;
 use crate::tx::{InodeSlot, Tx};
 
 /// Most segments whose reading is announced to the device at a time.
@@ -188,6 +188,8 @@ impl Fs {
             return self.balance();
         }
         let _content = self.iolocks.change(ino);
+        self.check_sharing(&self.inodes.get(self, ino)?)?;
+        self.free_shared_behind(ino, offset)?;
         let mut done = 0;
         while done < data.len() as u64 {
             let step = (data.len() as u64 - done).min(WRITE_STEP);
@@ -350,7 +352,8 @@ impl Fs {
     }
 
     /// Zeroes the blocks of a file from byte `size`, its end, to the end of the block that contains
-    /// byte `to`. Whole blocks past the end exist if the kernel allocated ahead.
+    /// byte `to`. Whole blocks past the end exist if the kernel allocated ahead. None of these is shared
+    /// ([`Fs::free_shared_behind`]).
     pub(crate) fn zero_behind(&self, inode: &InodeState, size: u64, to: u64) -> Result<()> {
         let stop = to.next_multiple_of(self.geo.block_size.into());
         let mut at = size;
@@ -380,7 +383,21 @@ impl Fs {
         let _content = self.iolocks.change(ino);
         self.check_writable()?;
         self.with_inode(ino, |inode| check_file(inode).and_then(|()| check_mutable(inode)))?;
-        let cut = self.cut_delayed(ino, size)?;
+        if size > 0 {
+            self.check_sharing(&self.inodes.get(self, ino)?)?;
+        }
+        let _blocked = self.block_for_cut(ino, size)?;
+        self.free_shared_behind(ino, size)?;
+        let on_disk = self.retry_enospc(|| self.set_length(ino, size))?;
+        let old = self.cut_delayed(ino, size).max(on_disk);
+        if size < old {
+            self.free_beyond(ino, size)?;
+        }
+        self.balance()
+    }
+
+    /// Sets the length on disk in one transaction, which changes nothing if it fails. Returns the old one.
+    fn set_length(&self, ino: Ino, size: u64) -> Result<u64> {
         let mut tx = self.begin_freeing_tx(TREE_BLOCKS + 1)?;
         let slot = tx.lock_inode(ino)?;
         check_file(tx.inode(slot))?;
@@ -395,11 +412,7 @@ impl Fs {
         core.size = size;
         (core.mtime, core.ctime) = (now, now);
         tx.commit()?;
-        self.end_cut(ino);
-        if size < old.max(cut.as_ref().map_or(0, |(_, size)| *size)) {
-            self.free_beyond(ino, size)?;
-        }
-        self.balance()
+        Ok(old)
     }
 
     /// If the last block after truncation is shared, gives the file its own copy before the block's
@@ -426,18 +439,15 @@ impl Fs {
         }
     }
 
+    /// Frees the blocks of a file behind its end and behind byte `size`.
     pub(crate) fn free_beyond(&self, ino: Ino, size: u64) -> Result<()> {
-        loop {
-            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
-            let slot = tx.lock_inode(ino)?;
-            let from = FileBlock(self.geo.blocks_for(tx.inode(slot).core.size.max(size)));
-            let all = (1 << 54) - from.0;
-            let left = bmap::unmap(&mut tx, slot, Fork::Data, from, all, EXTENTS_A_STEP)?;
-            tx.commit()?;
-            if left == 0 {
-                return Ok(());
-            }
+        let end = self.with_inode(ino, |inode| Ok(inode.core.size.max(size)))?;
+        let first = FileBlock(self.geo.blocks_for(end));
+        let mut left = (1 << 54) - first.0;
+        while left > 0 {
+            left = self.retry_enospc(|| self.unmap_some(ino, first, left))?;
         }
+        Ok(())
     }
 
     /// Allocates blocks for the holes in the `len` bytes from `offset` on, and extends the file to

@@ -55,6 +55,8 @@ pub struct InodeState {
     /// Hints about a directory's content.
     pub(crate) hints: Hints,
     pub(crate) dirty: bool,
+    /// The reflink flag is right: a file without it shares no blocks. Not known of an inode that was read.
+    pub(crate) sharing_known: bool,
     /// The journal's state of it.
     pub(crate) log: InodeLog,
 }
@@ -93,7 +95,15 @@ impl InodeState {
     /// A new inode with empty forks.
     pub(crate) fn new(ino: Ino, core: InodeCore, geo: &Geometry) -> Self {
         let literal = vec![0; geo.literal_len()].into_boxed_slice();
-        Self { ino, core, literal, hints: Hints::default(), dirty: false, log: InodeLog::default() }
+        Self {
+            ino,
+            core,
+            literal,
+            hints: Hints::default(),
+            dirty: false,
+            sharing_known: true,
+            log: InodeLog::default(),
+        }
     }
 
     /// The bytes of a fork.
@@ -415,6 +425,7 @@ fn read(fs: &Mount, ino: Ino) -> Result<InodeState> {
         literal: raw[fs.geo.inode_core_len()..].into(),
         hints: Hints::default(),
         dirty: false,
+        sharing_known: false,
         log: InodeLog::default(),
     })
 }

@@ -6,6 +6,10 @@
 //! 2. The count of a file and the mark that its last name is gone change under one lock: either
 //!    [`Fs::drop_last_name`] or the last [`Fs::release`] frees the file, never both.
 //! 3. Closing the volume frees what still has references.
+//! 4. A file that cannot be freed, for lack of space or because the device fails, stays in the table
+//!    without a reference. Closing the volume tries again; if that fails, the log stays dirty and
+//!    recovery frees the file. A damaged file stays on its list until a repair, because recovery
+//!    cannot free it either.
 //!
 //! Called by a mount, whose files stay open, and by the operations that remove names.
 
@@ -13,7 +17,7 @@ use rustc_hash::FxHashMap;
 use uxfs_format::Ino;
 use uxfs_sync::Mutex;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::fs::Fs;
 
 const SHARDS: usize = 64;
@@ -69,14 +73,16 @@ impl Fs {
             let shard = shard.lock();
             shard.iter().map(|(ino, held)| (Ino(*ino), held.count)).collect::<Vec<_>>()
         };
-        self.open_refs.0.iter().flat_map(of).collect()
+        let mut held: Vec<_> = self.open_refs.0.iter().flat_map(of).collect();
+        held.retain(|(_, count)| *count > 0);
+        held
     }
 
     /// Releases `count` references to a file. Releasing the last one frees a file that has no name.
     ///
     /// # Errors
-    /// Errors of freeing the file: a device error, or a damaged structure on the way. The
-    /// references are released all the same; recovery frees the file later.
+    /// A damaged structure on the way of freeing the file, or [`Error::Shutdown`]. The references are
+    /// released all the same, also if the file can only be freed later.
     pub fn release(&self, ino: Ino, count: u64) -> Result<()> {
         let mut shard = self.open_refs.shard(ino).lock();
         let Some(held) = shard.get_mut(&ino.0) else { return Ok(()) };
@@ -93,13 +99,13 @@ impl Fs {
             return Ok(());
         }
         let _inside = self.changes();
-        self.inactivate(ino)?;
+        self.free_or_keep(ino)?;
         self.balance()
     }
 
     /// Has the file an open reference?
     pub fn is_held(&self, ino: Ino) -> bool {
-        self.open_refs.shard(ino).lock().contains_key(&ino.0)
+        self.open_refs.shard(ino).lock().get(&ino.0).is_some_and(|held| held.count > 0)
     }
 
     /// Number of files without a name that exist because of open references.
@@ -116,7 +122,23 @@ impl Fs {
             held.unlinked = true;
             return Ok(());
         }
-        self.inactivate(ino)
+        self.free_or_keep(ino)
+    }
+
+    /// Frees a file that has neither a name nor a reference, or notes that it has to be freed later. The
+    /// operation that took its last name is done in both cases.
+    ///
+    /// # Errors
+    /// A damaged structure on the way; [`Error::Shutdown`].
+    fn free_or_keep(&self, ino: Ino) -> Result<()> {
+        match self.inactivate(ino) {
+            Err(error @ (Error::Corrupt(_) | Error::Shutdown(_))) => Err(error),
+            Err(_) => {
+                self.open_refs.shard(ino).lock().entry(ino.0).or_default().unlinked = true;
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// Notes that a file with an open reference has a name again.

@@ -61,7 +61,7 @@ fn write_remote(tx: &mut Tx<'_>, slot: InodeSlot, target: &[u8]) -> Result<()> {
         let need = fs.geo.blocks_for((target.len() - done + HEADER_LEN) as u64);
         let goal = crate::alloc::Goal::Near(fs.inode_goal(tx.inode(slot).ino));
         let extent = bmap::alloc_some(tx, slot, Fork::Data, at, need, false, goal)?;
-        // Contiguous extents were merged, and the header belongs to the merged extent.
+        // The header belongs to all blocks that this call got.
         let len = extent.len as usize * block;
         let bytes = (len - HEADER_LEN).min(target.len() - done);
         let piece = Piece { daddr: fs.geo.fsb_daddr(extent.start), len: len as u32 };

@@ -1,6 +1,8 @@
 //! Full volumes, failing devices, damaged maps and races: no operation hangs or panics, and no change
 //! is lost.
 
+mod space;
+
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
@@ -66,7 +68,7 @@ fn alloc_all_free(fs: &Fs, ag: AgNo, max: u32, rng: &mut Rng) -> Vec<(AgBlock, u
         tx.lock_ag(ag).unwrap();
         for _ in 0..100 {
             let near = AgBlock(rng.below(fs.geo.ag_blocks.into()) as u32);
-            let want = Want { min: 1, max, align: 1, near, keep: 0, idle: false };
+            let want = Want { max, near, ..Want::default() };
             let owner = Owner::Special(RmapOwner::INOBT);
             match alloc::alloc_in(&mut tx, ag, &want, owner).unwrap() {
                 Some(extent) => taken.push(extent),

@@ -12,8 +12,8 @@ use crate::error::{Error, Result};
 use crate::mount::Counters;
 use crate::tx::Tx;
 
-/// Blocks of a group that data allocations leave for the reference count tree. The tree grows when
-/// a file gives up a part of a shared extent, and that must not fail.
+/// Blocks of a group that data allocations leave for the reference count tree, which grows when a
+/// file gives up a part of a shared extent. Metadata may still take them.
 pub(super) const KEEP: u32 = 8;
 /// Further blocks that unwritten allocations leave for the reverse-mapping tree, which changes
 /// again when the blocks are written.
@@ -43,7 +43,7 @@ pub(crate) fn alloc_block(
 ) -> Result<AgBlock> {
     // The reference count tree may use the blocks kept for it.
     let keep = if owner == RmapOwner::REFC { 0 } else { tx.fs().kept(ag) };
-    let want = Want { min: 1, max: 1, align: 1, near, keep, idle: false };
+    let want = Want { near, keep, ..Want::default() };
     match alloc_in(tx, ag, &want, Owner::Special(owner))? {
         Some((block, _)) => Ok(block),
         None => Err(Error::NoSpace),
@@ -101,7 +101,7 @@ pub(crate) fn alloc_anywhere(
             };
             let idle = matches!(owner, Owner::Fork { .. });
             let keep = keep + tx.fs().kept(ag);
-            let want = Want { min: least, max: clamp(max), align: 1, near, keep, idle };
+            let want = Want { min: least, max: clamp(max), near, keep, idle, ..Want::default() };
             if let Some((start, len)) = alloc_in(tx, ag, &want, owner)? {
                 if matches!(goal, Goal::Stream(_)) {
                     tx.ag_mut(ag).next_data = Some(start.plus(len));

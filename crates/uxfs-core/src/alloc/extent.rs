@@ -22,12 +22,22 @@ pub(crate) struct Want {
     pub(crate) max: u32,
     /// The first block must be a multiple of this.
     pub(crate) align: u32,
+    /// All blocks must lie from this one on, and before that one.
+    pub(crate) within: (u32, u32),
     /// The preferred start.
     pub(crate) near: AgBlock,
     /// Blocks that must remain free in the group.
     pub(crate) keep: u32,
     /// Skip busy extents. Data requires it, because it is written at once, and so do inodes.
     pub(crate) idle: bool,
+}
+
+impl Default for Want {
+    /// A block anywhere in the group.
+    fn default() -> Self {
+        let (near, within) = (AgBlock(0), (0, u32::MAX));
+        Self { min: 1, max: 1, align: 1, within, near, keep: 0, idle: false }
+    }
 }
 
 /// Free extents examined on either side of the preferred start.
@@ -37,6 +47,12 @@ impl Want {
     /// The usable part of a free extent: start and length. Returns `None` if it is too short.
     /// Blocks in `busy` are skipped.
     fn fit(&self, free: &FreeExtent, busy: &Busy) -> Option<(AgBlock, u32)> {
+        let end = free.start.0.saturating_add(free.len).min(self.within.1);
+        let start = free.start.max(AgBlock(self.within.0));
+        let free = &FreeExtent { start, len: end.saturating_sub(start.0) };
+        if free.len < self.min {
+            return None;
+        }
         if !self.idle || busy.is_empty() {
             return self.fit_in(free);
         }
@@ -92,7 +108,7 @@ pub(super) fn take_for_freelist(
     ag: AgNo,
     max: u32,
 ) -> Result<Option<(AgBlock, u32)>> {
-    let want = Want { min: 1, max, align: 1, near: AgBlock(0), keep: 0, idle: false };
+    let want = Want { max, ..Want::default() };
     // The shortest sufficient extent, to keep long extents whole.
     let Some((free, start, len)) = find_by_len(tx, ag, &want)? else { return Ok(None) };
     carve(tx, ag, free, start, len)?;

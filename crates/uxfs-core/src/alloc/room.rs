@@ -15,7 +15,7 @@ use crate::tx::Tx;
 /// The shortest run of `blocks` in a locked group, else the longest run that it has.
 pub(crate) fn run_for(tx: &mut Tx<'_>, ag: AgNo, blocks: u32) -> Result<Option<(AgBlock, u32)>> {
     tx.expire_busy(ag);
-    let want = Want { min: 1, max: blocks, align: 1, near: AgBlock(0), keep: 0, idle: true };
+    let want = Want { max: blocks, idle: true, ..Want::default() };
     Ok(find_by_len(tx, ag, &want)?.map(|(_, start, len)| (start, len)))
 }
 

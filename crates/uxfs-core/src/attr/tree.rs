@@ -5,6 +5,7 @@
 
 use core::ops::Range;
 
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 use uxfs_format::attr::AttrFlags;
 use uxfs_format::attr::leaf::{self, ENTRY_LEN, HEADER_RANGE, Header, Item, Value};
@@ -40,7 +41,8 @@ pub(super) fn find(
     any: bool,
 ) -> Result<Option<Found>> {
     let mut path = da::find_leaf(fs, inode, Tree::Attr, key.hash)?;
-    for _ in 0..leaves_max(fs, inode) {
+    let mut walk = Walk::default();
+    loop {
         let seen = search(&path.leaf.read(), key, any);
         match seen {
             Search::Found(index) => return Ok(Some(Found { path, index })),
@@ -48,20 +50,27 @@ pub(super) fn find(
             Search::Outside(index) => return Err(outside(&path.leaf, index)),
             Search::GoOn => {}
         }
-        if !da::next_leaf(fs, inode, Tree::Attr, &mut path)? {
+        if !walk.next(fs, inode, &mut path)? {
             return Ok(None);
         }
     }
-    Err(cycle(inode))
 }
 
-/// The tree has no more leaves than blocks. In a damaged tree a walk might not end otherwise.
-fn leaves_max(fs: &Mount, inode: &InodeState) -> u64 {
-    inode.core.nblocks.min(fs.geo.dblocks)
+/// A walk over leaves, which ends also in a damaged tree.
+#[derive(Default)]
+struct Walk {
+    /// The leaves so far. A leaf says which one follows, so one that was seen before leads to no other.
+    seen: FxHashSet<u64>,
 }
 
-fn cycle(inode: &InodeState) -> crate::Error {
-    inode.corrupt(Check::Loop, "the leaves of its attributes form a cycle")
+impl Walk {
+    /// As [`da::next_leaf`], but refuses a leaf that was seen before.
+    fn next(&mut self, fs: &Mount, inode: &InodeState, path: &mut Path) -> Result<bool> {
+        if !self.seen.insert(path.leaf_at.0) {
+            return Err(inode.corrupt(Check::Loop, "the leaves of its attributes form a cycle"));
+        }
+        da::next_leaf(fs, inode, Tree::Attr, path)
+    }
 }
 
 enum Search {
@@ -116,7 +125,8 @@ pub(super) fn value(fs: &Mount, inode: &InodeState, found: &Found) -> Result<Vec
 /// Calls `show` for every attribute, in hash order.
 pub(super) fn list(fs: &Mount, inode: &InodeState, show: &mut Show<'_>) -> Result<()> {
     let mut path = da::find_leaf(fs, inode, Tree::Attr, 0)?;
-    for _ in 0..leaves_max(fs, inode) {
+    let mut walk = Walk::default();
+    loop {
         // Copied first, so that `show` may look attributes up.
         let entries: Vec<_> = leaf::records(&path.leaf.read())
             .filter(|r| !r.entry.flags.contains(AttrFlags::INCOMPLETE))
@@ -127,11 +137,10 @@ pub(super) fn list(fs: &Mount, inode: &InodeState, show: &mut Show<'_>) -> Resul
                 return Ok(());
             }
         }
-        if !da::next_leaf(fs, inode, Tree::Attr, &mut path)? {
+        if !walk.next(fs, inode, &mut path)? {
             return Ok(());
         }
     }
-    Err(cycle(inode))
 }
 
 /// Creates an attribute or replaces its value.

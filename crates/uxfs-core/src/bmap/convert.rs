@@ -18,7 +18,7 @@ use crate::tx::{InodeSlot, Tx};
 type RootEntry = (FileBlock, FsBlock);
 
 /// Fits the data fork into a literal area of `room` bytes: moves extent records that no longer fit
-/// into a btree, moves records that now fit back, or lays out a btree's root for the new length.
+/// into a btree, or lays out a btree's root for the new length.
 /// The caller sets the inode's `forkoff` right afterwards, in the same transaction.
 ///
 /// # Errors

@@ -21,7 +21,7 @@ pub use convert::fit;
 pub use records::{at_or_after, before};
 use records::{delete_rec, insert_rec, update_rec};
 pub(crate) use remap::unmap_only;
-pub(crate) use shift::{shift_down, shift_up};
+pub(crate) use shift::{shift_down, shift_up, split};
 
 use crate::alloc::{self, Goal, Owner};
 use crate::error::{Error, Result};

@@ -3,8 +3,9 @@
 //! 1. The order of moves keeps extents from overlapping: from the first extent when moving down, from
 //!    the last when moving up.
 //! 2. Each call leaves a valid map. A gap of the shift distance separates the extents that have moved
-//!    from the others.
-//! 3. Reverse mappings follow as deferred operations. Reference counts and the inode's block count do
+//!    from the others. The two parts of a split extent adjoin until the second one moves.
+//! 3. Only a split needs a new block. It comes before all moves.
+//! 4. Reverse mappings follow as deferred operations. Reference counts and the inode's block count do
 //!    not change.
 //!
 //! Called by fallocate's collapse and insert modes.
@@ -62,11 +63,24 @@ pub(crate) fn shift_down(
     Ok(Some(next))
 }
 
-/// Moves up to `max` extents, starting with the last below `below`, up by `by` blocks, but none
-/// below `from`, where an extent is split. Returns where to continue, `None` when done.
+/// Splits the extent that maps the blocks on both sides of `at` into two records. Its blocks have the
+/// same reverse mapping as before.
 ///
 /// # Errors
 /// [`crate::Error::NoSpace`], [`crate::Error::FileTooBig`], or a damaged structure on the way.
+pub(crate) fn split(tx: &mut Tx<'_>, slot: InodeSlot, at: FileBlock) -> Result<()> {
+    let old = before(tx.fs(), tx.inode(slot), FORK, at)?;
+    let Some(old) = old.filter(|old| old.end() > at) else { return Ok(()) };
+    update_rec(tx, slot, FORK, &old, &slice(&old, old.offset, at))?;
+    insert_rec(tx, slot, FORK, &slice(&old, at, old.end()))
+}
+
+/// Moves up to `max` extents, starting with the last below `below`, up by `by` blocks, but none
+/// below `from`, where an extent begins or a hole is ([`split`]). Returns where to continue, `None`
+/// when done.
+///
+/// # Errors
+/// A damaged structure on the way.
 pub(crate) fn shift_up(
     tx: &mut Tx<'_>,
     slot: InodeSlot,
@@ -79,19 +93,13 @@ pub(crate) fn shift_up(
     let mut below = below;
     for _ in 0..max {
         let Some(old) = before(tx.fs(), tx.inode(slot), FORK, below)? else { return Ok(None) };
-        if old.end() <= from {
+        if old.offset < from {
             return Ok(None);
         }
-        let moved = slice(&old, from, old.end());
-        let new = Extent { offset: moved.offset.plus(by), ..moved };
-        if moved == old {
-            update_rec(tx, slot, FORK, &old, &new)?;
-        } else {
-            update_rec(tx, slot, FORK, &old, &slice(&old, old.offset, from))?;
-            insert_rec(tx, slot, FORK, &new)?;
-        }
-        alloc::move_later(tx, ino, FORK, &moved, &new);
-        below = moved.offset;
+        let new = Extent { offset: old.offset.plus(by), ..old };
+        update_rec(tx, slot, FORK, &old, &new)?;
+        alloc::move_later(tx, ino, FORK, &old, &new);
+        below = old.offset;
     }
     Ok(Some(below))
 }

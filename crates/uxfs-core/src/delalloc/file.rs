@@ -12,6 +12,7 @@
 //! the inode, `pages`, the order by age.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -254,13 +255,14 @@ impl Pages {
         core::mem::take(&mut self.reserved) + core::mem::take(&mut self.tree)
     }
 
-    /// The dirty blocks from block `from` on, at most `most`.
-    pub(super) fn snapshot(&self, from: u64, most: usize) -> Snapshot {
-        let dirty = self.map.range(from..);
+    /// The dirty blocks in a range, at most `most`.
+    pub(super) fn snapshot(&self, blocks: Range<u64>, most: usize) -> Snapshot {
+        let Range { start: from, end } = blocks;
+        let dirty = self.map.range(from..end.max(from));
         let shown = |(block, page): (&u64, &Page)| (*block, page.content.clone(), page.backing);
         let pages: Vec<_> = dirty.take(most).map(shown).collect();
         let behind = pages.last().map_or(from, |(block, ..)| block + 1);
-        let more = self.map.range(behind..).next().map(|(block, _)| *block);
+        let more = self.map.range(behind..end.max(behind)).next().map(|(block, _)| *block);
         Snapshot { pages, size: self.size, more }
     }
 }

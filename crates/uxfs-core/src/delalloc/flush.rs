@@ -12,6 +12,7 @@
 //!    that was placed since the last epoch ([`Backing::Own`]) is written in place: no epoch shows it.
 
 use std::io::IoSlice;
+use std::ops::Range;
 use std::sync::Arc;
 
 use uxfs_disk::fault::{Fault, planted};
@@ -47,19 +48,21 @@ pub(super) struct How {
     times: bool,
     /// An epoch is cut at the end: no file may be left out.
     epoch: bool,
+    /// Only blocks of a file below this one.
+    below: u64,
 }
 
 impl How {
     /// All data, and times.
-    pub(super) const FULL: Self = Self { wait: true, times: true, epoch: false };
+    pub(super) const FULL: Self = Self { times: true, ..Self::PLAIN };
     /// All data, and the metadata needed to read it.
-    pub(super) const PLAIN: Self = Self { wait: true, times: false, epoch: false };
+    pub(super) const PLAIN: Self = Self { wait: true, times: false, epoch: false, below: u64::MAX };
     /// Data of files that no other thread writes back.
-    pub(super) const PLAIN_OTHERS: Self = Self { wait: false, times: false, epoch: false };
+    pub(super) const PLAIN_OTHERS: Self = Self { wait: false, ..Self::PLAIN };
     /// Data of files that no other thread writes back, and times.
-    pub(super) const OTHERS: Self = Self { wait: false, times: true, epoch: false };
+    pub(super) const OTHERS: Self = Self { times: true, ..Self::PLAIN_OTHERS };
     /// All data, and times, while everything else is kept out.
-    const EPOCH: Self = Self { wait: false, times: true, epoch: true };
+    const EPOCH: Self = Self { epoch: true, ..Self::OTHERS };
 }
 
 /// A dirty block, and its destination.
@@ -125,6 +128,11 @@ impl Fs {
     /// Of writing the data, and those of choosing its place.
     pub fn write_back_file(&self, ino: Ino) -> Result<()> {
         self.write_back_one(ino, How::PLAIN)
+    }
+
+    /// As [`Fs::write_back_file`], but only the blocks below `end`.
+    pub(super) fn write_back_below(&self, ino: Ino, end: u64) -> Result<()> {
+        self.write_back_one(ino, How { below: end, ..How::PLAIN })
     }
 
     pub(super) fn write_back_one(&self, ino: Ino, how: How) -> Result<()> {
@@ -215,7 +223,7 @@ impl Fs {
                     rest.next();
                     continue;
                 }
-                let (batch, more) = self.prepare(dirty, file, hold, from, BATCH - bytes);
+                let (batch, more) = self.prepare(dirty, file, hold, from..how.below, BATCH - bytes);
                 bytes += (batch.pieces.len() as u64) << self.geo.block_log;
                 batches.push(batch);
                 done += 1;
@@ -251,21 +259,21 @@ impl Fs {
         first_error.map_or(Ok(done), Err)
     }
 
-    /// Picks what is dirty of a file from block `from` on, and finds a place for it. Gives the
-    /// first block that was left, too.
+    /// Picks what is dirty of a file among these blocks, and finds a place for it. Gives the first
+    /// block that was left, too.
     fn prepare(
         &self,
         dirty: &Delalloc,
         file: &Arc<File>,
         hold: Option<WritebackBlock>,
-        from: u64,
+        blocks: Range<u64>,
         room: u64,
     ) -> (WritebackBatch, Option<u64>) {
         let most = (room >> self.geo.block_log).max(1) as usize;
         let Snapshot { pages, size, more } = {
             let mut pages = file.pages();
             dirty.leave_turn(&mut pages);
-            let mut snapshot = pages.snapshot(from, most);
+            let mut snapshot = pages.snapshot(blocks, most);
             if self.ordered && planted(Fault::EpochMissesBlock) {
                 snapshot.pages.pop();
             }
@@ -595,45 +603,65 @@ impl Fs {
         }
         let mut rest = &unwritten[..];
         loop {
-            self.fill_pool(dirty);
-            let mut tx = self.begin_write_back_tx()?;
-            let slot = tx.lock_inode(file.ino)?;
-            let lent = dirty.lend(file, 0);
-            tx.adopt(lent.total());
-            let mut marked = Ok(());
-            while let [(block, len), behind @ ..] = rest
-                && marked.is_ok()
-            {
-                marked = bmap::mark_written(&mut tx, slot, FileBlock(*block), *len);
-                rest = behind;
-                // On a volume that is all but full a transaction stays within one link: what fails
-                // then is undone.
-                if !tx.has_room() || dirty.floor.blocks() > 0 {
-                    break;
-                }
-            }
-            let last = rest.is_empty();
-            let core = tx.core_mut(slot);
-            if last && !(self.ordered && planted(Fault::EpochMissesLength)) {
-                core.size = core.size.max(end);
-            }
-            let kept = match marked {
-                Ok(()) => tx.commit_keeping(lent.total()),
-                Err(error) => {
-                    drop(tx);
-                    Err(error)
-                }
+            let step = || self.show_some(dirty, file, rest, end);
+            let done = match self.ordered {
+                // As for `find_places`.
+                true => self.retry_groups(step)?,
+                false => self.retry_enospc(step)?,
             };
-            match kept {
-                Ok(kept) => dirty.give_back(self, file, kept, lent),
-                Err(error) => {
-                    self.take_back(lent.total());
-                    dirty.give_back(self, file, lent.total(), lent);
-                    return Err(error);
-                }
-            }
-            if last {
+            rest = &rest[done..];
+            if rest.is_empty() {
                 return Ok(());
+            }
+        }
+    }
+
+    /// Marks the first of `runs` as written, in one transaction, and with the last one moves the length on
+    /// disk to `end`. Returns how many are done.
+    fn show_some(
+        &self,
+        dirty: &Delalloc,
+        file: &File,
+        runs: &[(u64, u64)],
+        end: u64,
+    ) -> Result<usize> {
+        self.fill_pool(dirty);
+        let mut tx = self.begin_write_back_tx()?;
+        let slot = tx.lock_inode(file.ino)?;
+        let lent = dirty.lend(file, 0);
+        tx.adopt(lent.total());
+        let (mut done, mut marked) = (0, Ok(()));
+        while let Some((block, len)) = runs.get(done)
+            && marked.is_ok()
+        {
+            marked = bmap::mark_written(&mut tx, slot, FileBlock(*block), *len);
+            done += 1;
+            // On a volume that is all but full a transaction stays within one link: what fails
+            // then is undone.
+            if !tx.has_room() || dirty.floor.blocks() > 0 {
+                break;
+            }
+        }
+        let core = tx.core_mut(slot);
+        if done == runs.len() && !(self.ordered && planted(Fault::EpochMissesLength)) {
+            core.size = core.size.max(end);
+        }
+        let kept = match marked {
+            Ok(()) => tx.commit_keeping(lent.total()),
+            Err(error) => {
+                drop(tx);
+                Err(error)
+            }
+        };
+        match kept {
+            Ok(kept) => {
+                dirty.give_back(self, file, kept, lent);
+                Ok(done)
+            }
+            Err(error) => {
+                self.take_back(lent.total());
+                dirty.give_back(self, file, lent.total(), lent);
+                Err(error)
             }
         }
     }

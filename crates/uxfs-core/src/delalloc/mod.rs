@@ -14,7 +14,8 @@
 //!    device, and the journal flushes data before the checkpoint that makes it visible. The length
 //!    on disk covers only what was written or reads as zeroes.
 //! 2. [`Error::NoSpace`] is returned by the write, not by write-back: blocks for data and btrees
-//!    are reserved first.
+//!    are reserved first. Operations that shorten a file or free blocks reserve what they can get;
+//!    on a full volume they take blocks that metadata may use.
 //! 3. Memory is bounded: a writer that would exceed the limit first writes data back.
 //! 4. Nothing depends on a thread or a clock of its own; a run with a single thread can be repeated
 //!    exactly.
@@ -81,36 +82,35 @@ impl Fs {
         Ok(inos.iter().filter_map(|ino| self.delayed(*ino)).map(|file| file.hold()).collect())
     }
 
-    /// Truncates a file's dirty data to `size` bytes, and blocks its write-back. If the file is
-    /// longer than that on disk, the rest stays dirty; otherwise it is written back. Returns the
-    /// previous length. The caller holds the content lock for writing.
-    pub(crate) fn cut_delayed(&self, ino: Ino, size: u64) -> Result<Option<(WritebackBlock, u64)>> {
-        let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) else {
-            return Ok(None);
-        };
-        let on_disk = uxfs_sync::read(&file.cell).core.size;
+    /// Blocks the write-back of a file that is about to be truncated to `size` bytes. If the file is no
+    /// longer than that on disk, its dirty blocks below `size` are written first: the new length covers
+    /// no data that is only in memory. Nothing is cut before the truncation has committed
+    /// ([`Fs::cut_delayed`]), because it may fail. The caller holds the content lock for writing.
+    pub(crate) fn block_for_cut(&self, ino: Ino, size: u64) -> Result<Option<WritebackBlock>> {
+        let Some(file) = self.delayed(ino) else { return Ok(None) };
         if self.ordered {
-            // An epoch may be cut between the truncation of the pages and that of the file.
-            let old = file.size(on_disk);
+            // An epoch may be cut between the truncation of the file and that of the pages.
             self.write_back_file(ino)?;
-            return Ok(Some((file.hold(), old)));
+        } else if size >= uxfs_sync::read(&file.cell).core.size {
+            self.write_back_below(ino, self.geo.blocks_for(size))?;
         }
-        let hold = file.hold();
-        let old = {
+        Ok(Some(file.hold()))
+    }
+
+    /// Truncates a file's dirty data to `size` bytes, which is the file's length on disk now. Returns the
+    /// length that callers saw before. The caller holds the content lock for writing, and blocks the
+    /// file's write-back.
+    pub(crate) fn cut_delayed(&self, ino: Ino, size: u64) -> u64 {
+        let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) else { return size };
+        let (old, freed) = {
             let mut pages = file.pages();
-            let old = pages.size(on_disk);
-            if size < old {
-                let freed = self.cut_pages(dirty, &mut pages, size);
-                self.unreserve(freed);
-            }
-            old
+            let old = pages.size(size);
+            let freed = if size < old { self.cut_pages(dirty, &mut pages, size) } else { 0 };
+            (old, freed + file::tidy(&mut pages))
         };
-        if size < on_disk {
-            return Ok(Some((hold, old)));
-        }
-        drop(hold);
-        self.write_back_file(ino)?;
-        Ok(Some((file.hold(), old)))
+        self.unreserve(freed);
+        dirty.update_entry(&file);
+        old
     }
 
     /// Truncates dirty blocks. Returns the number of reserved blocks that this frees.
@@ -131,15 +131,6 @@ impl Fs {
         }
         pages.size = size;
         before - pages.reserved
-    }
-
-    /// Ends a truncation: the length on disk is the file's length now.
-    pub(crate) fn end_cut(&self, ino: Ino) {
-        if let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) {
-            let freed = file::tidy(&mut file.pages());
-            self.unreserve(freed);
-            dirty.update_entry(&file);
-        }
     }
 
     /// Discards the dirty data of a file that is being deleted. The caller holds the content lock

@@ -86,6 +86,11 @@ impl Fs {
         let blocks = self.geo.blocks_for(at % block_size + data.len() as u64);
         let mut reservation = self.admit(dirty, blocks * block_size)?;
         let cell = self.inodes.get(self, ino)?;
+        self.check_sharing(&cell)?;
+        if self.is_shared_behind(&cell, at)? {
+            let _blocked = self.flush_and_block(ino)?;
+            self.free_shared_behind(ino, at)?;
+        }
         let need = blocks + tree_blocks(blocks);
         self.watch_space(dirty, need)?;
         self.relieve_epoch(dirty)?;
@@ -194,7 +199,8 @@ impl Fs {
         let size = known.as_ref().map_or(inode.core.size, |file| file.size(inode.core.size));
         check_write(&inode, at, size)?;
         if at > size {
-            self.zero_behind(&inode, size, at)?;
+            // Below the length on disk there is content.
+            self.zero_behind(&inode, size.max(inode.core.size), at)?;
         }
         let file = match known {
             Some(file) => file,

@@ -123,6 +123,16 @@ pub(super) fn grow(tx: &mut Tx<'_>, slot: InodeSlot, db: u64) -> Result<BufRef> 
     Ok(buf)
 }
 
+/// May the empty data block `db` be freed? Freeing one in the midst of an extent can take a block for the
+/// extent btree. A directory on a full volume keeps the block, so that entries can still be removed.
+pub(super) fn may_shrink(tx: &Tx<'_>, slot: InodeSlot, db: u64) -> Result<bool> {
+    let fs = tx.fs();
+    let at = file_block(&fs.geo, db);
+    let end = at.plus(fs.geo.dir_block_fsbs());
+    let Some(extent) = bmap::lookup(fs, tx.inode(slot), Fork::Data, at)? else { return Ok(true) };
+    Ok(tx.blocks_left() > 0 || extent.offset == at || extent.end() <= end)
+}
+
 /// Frees the empty data block `db`. If it was the last one, the directory's size shrinks.
 pub(super) fn shrink(tx: &mut Tx<'_>, slot: InodeSlot, db: u64, buf: &BufRef) -> Result<()> {
     let fs = tx.fs();

@@ -150,7 +150,7 @@ pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, leaf: &BufRef, hit: &Hit)
     };
     let mut room = data::remove(tx, &hit.data, hit.at, len)?;
     remove_entry(tx, leaf, hit.index);
-    if db != 0 && data::is_empty(room, len) {
+    if db != 0 && data::is_empty(room, len) && data::may_shrink(tx, slot, hit.db)? {
         data::shrink(tx, slot, hit.db, &hit.data)?;
         room = NO_BLOCK;
     }

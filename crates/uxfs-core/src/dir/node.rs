@@ -240,7 +240,7 @@ fn remove_data(tx: &mut Tx<'_>, slot: InodeSlot, hit: &Hit) -> Result<()> {
             index.corrupt(Check::FreeSpace, format!("has no entry for data block {}", hit.db))
         );
     }
-    if hit.db == 0 || !data::is_empty(room, len) {
+    if hit.db == 0 || !data::is_empty(room, len) || !data::may_shrink(tx, slot, hit.db)? {
         tx.set(&index, free::best_at(index_slot), room);
         return Ok(());
     }

@@ -81,7 +81,8 @@ pub fn read_dir(
                 continue;
             }
             let space = fs.geo.dir.entry_len(entry.name.len());
-            let next = u64::from(dir::address(place + space as u64));
+            // Behind the last entry of a directory of the maximum size the cookie has 33 bits.
+            let next = (place + space as u64) >> 3;
             let ftype = FileType::from_raw(entry.ftype).unwrap_or_default();
             let shown = DirEntry { name: entry.name, ino: entry.ino, ftype, next };
             if each(shown).is_break() {

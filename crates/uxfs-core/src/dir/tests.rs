@@ -584,3 +584,34 @@ fn kernels_and_uxfs_change_directories_in_turn() {
         }
     }
 }
+
+/// The cookie behind an entry that ends where the data space ends does not lead back to the start.
+#[test]
+fn a_directory_is_read_to_the_end_of_its_address_space() {
+    let volume = Volume::with(&[], 512 << 20, 400);
+    let fs = volume.open();
+    let mut tx = Tx::begin(&fs, 100).unwrap();
+    let slot = tx.lock_inode(volume.dir).unwrap();
+    let size = u64::from(fs.geo.dir_block_size());
+    let last = uxfs_format::geometry::DIR_LEAF_OFFSET / size - 1;
+    let buf = data::grow(&mut tx, slot, last).unwrap();
+    let entries = (size - 64) / 16;
+    for number in 0..entries {
+        let name = format!("{number:04}");
+        let (name, ino, ftype) = (name.as_bytes(), volume.file, FileType::Regular);
+        data::insert(&mut tx, &buf, New { name, hash: 0, ino, ftype }).unwrap();
+    }
+    let (mut at, mut found) = ((last * size) >> 3, 0);
+    loop {
+        let mut next = None;
+        read_dir(&fs, tx.inode(slot), at, &mut |entry| {
+            next = Some(entry.next);
+            ControlFlow::Break(())
+        })
+        .unwrap();
+        let Some(next) = next else { break };
+        assert!(next > at, "after {at} comes {next}");
+        (at, found) = (next, found + 1);
+    }
+    assert_eq!((at, found), (1 << 32, entries));
+}

@@ -27,13 +27,17 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
     let owner = Owner::Special(RmapOwner::INODES);
     let near = geo.agino_block(near);
     let blocks = geo.chunk_blocks();
-    let keep = tx.fs().kept(ag);
+    // A new record may split the inode trees, each at all levels.
+    let agi = tx.agi(ag);
+    let levels = agi.level.get() + if geo.has_finobt() { agi.free_level.get() } else { 0 };
+    let keep = tx.fs().kept(ag) + levels + 2;
     // Skip busy extents. Where an earlier chunk's freeing is not durable, the log still holds
     // changes to its inodes. Only the cancel record of its blocks keeps recovery from replaying
     // them onto blocks that may never have been written, and a new chunk there would undo the
     // cancel.
     let idle = true;
-    let want = Want { min: blocks, max: blocks, align: geo.inode_align, near, keep, idle };
+    let align = geo.inode_align;
+    let want = Want { min: blocks, max: blocks, align, near, keep, idle, ..Want::default() };
     if let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? {
         init(tx, ag, start, blocks);
         // A large block holds several chunks.
@@ -57,14 +61,12 @@ pub(super) fn create(tx: &mut Tx<'_>, ag: AgNo, near: AgIno) -> Result<Option<In
         return Ok(None);
     }
     let part = geo.sparse_align;
-    let want = Want { min: part, max: part, align: part, near, keep, idle };
-    let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? else { return Ok(None) };
     // The chunk's range must lie inside the group, after its headers and aligned.
+    let end = geo.ag_len(ag) / blocks * blocks;
+    let within = (geo.inode_align.next_multiple_of(blocks), end);
+    let want = Want { min: part, max: part, align: part, within, near, keep, idle };
+    let Some((start, _)) = alloc::alloc_in(tx, ag, &want, owner)? else { return Ok(None) };
     let window = start.0 / blocks * blocks;
-    if window < geo.inode_align || window + blocks > geo.ag_len(ag) {
-        alloc::free_later(tx, ag, start, part, RmapOwner::INODES);
-        return Ok(None);
-    }
     init(tx, ag, start, part);
     let (first, inodes) = ((start.0 - window) << geo.inopb_log, part << geo.inopb_log);
     let bits = |from: u32, n: u32| if n >= 64 { u64::MAX } else { ((1u64 << n) - 1) << from };

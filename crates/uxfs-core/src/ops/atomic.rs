@@ -86,6 +86,7 @@ impl Fs {
         inos.dedup();
         let _contents = self.iolocks.change_all(&inos);
         let _blocked = self.flush_and_block_all(&inos)?;
+        ranges.iter().try_for_each(|range| self.free_shared_behind(range.ino, range.offset))?;
         if planted(Fault::AtomicInParts) {
             for range in &ranges {
                 self.retry_enospc(|| self.replace_all(&[range.ino], std::slice::from_ref(range)))?;

@@ -89,6 +89,10 @@ impl Fs {
         let end =
             offset.checked_add(len).filter(|end| *end <= SIZE_MAX).ok_or(Error::FileTooBig)?;
         let (first, last) = (self.block_of(offset), FileBlock(self.geo.blocks_for(end)));
+        self.check_sharing(&self.inodes.get(self, ino)?)?;
+        if !mode.keeps_size() {
+            self.free_shared_behind(ino, end)?;
+        }
         match mode {
             Fallocate::Allocate { .. } => self.allocate_blocks(ino, first, last)?,
             Fallocate::PunchHole => self.free_range(ino, (offset, end), size)?,
@@ -206,12 +210,18 @@ impl Fs {
         let (first, last) = (FileBlock(self.geo.blocks_for(from)), self.block_of(to));
         let mut left = last.0.saturating_sub(first.0);
         while left > 0 {
-            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
-            let slot = tx.lock_inode(ino)?;
-            left = bmap::unmap(&mut tx, slot, Fork::Data, first, left, EXTENTS_A_STEP)?;
-            tx.commit()?;
+            left = self.retry_enospc(|| self.unmap_some(ino, first, left))?;
         }
         Ok(())
+    }
+
+    /// Unmaps blocks in one transaction. Returns how many from `first` on may still be mapped.
+    pub(crate) fn unmap_some(&self, ino: Ino, first: FileBlock, blocks: u64) -> Result<u64> {
+        let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
+        let slot = tx.lock_inode(ino)?;
+        let left = bmap::unmap(&mut tx, slot, Fork::Data, first, blocks, EXTENTS_A_STEP)?;
+        tx.commit()?;
+        Ok(left)
     }
 
     /// Zeroes the parts of a byte range that lie in blocks which the range covers only in part, up
@@ -253,11 +263,14 @@ impl Fs {
         let by = to - from;
         let mut next = Some(self.block_of(to));
         while let Some(at) = next {
-            let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
-            let slot = tx.lock_inode(ino)?;
-            let blocks = self.block_of(by).0;
-            next = bmap::shift_down(&mut tx, slot, at, blocks, EXTENTS_A_STEP)?;
-            tx.commit()?;
+            next = self.retry_enospc(|| {
+                let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
+                let slot = tx.lock_inode(ino)?;
+                let blocks = self.block_of(by).0;
+                let next = bmap::shift_down(&mut tx, slot, at, blocks, EXTENTS_A_STEP)?;
+                tx.commit()?;
+                Ok(next)
+            })?;
         }
         let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
         let slot = tx.lock_inode(ino)?;
@@ -286,19 +299,32 @@ impl Fs {
         if last.0.saturating_add(blocks) >= end.0 {
             return Err(Error::Invalid("blocks would move past the maximum file size"));
         }
-        // The file grows first, because moved extents must not lie past its end.
+        self.retry_enospc(|| self.begin_insert(ino, first, new_size))?;
         let mut next = Some(end);
         while let Some(below) = next {
-            let mut tx = self.begin_tx(2 * TREE_BLOCKS)?;
-            let slot = tx.lock_inode(ino)?;
-            let now = self.now();
-            let core = tx.core_mut(slot);
-            core.size = new_size;
-            (core.mtime, core.ctime) = (now, now);
-            next = bmap::shift_up(&mut tx, slot, first, below, blocks, EXTENTS_A_STEP)?;
-            tx.commit()?;
+            next = self.retry_enospc(|| {
+                let mut tx = self.begin_freeing_tx(TREE_BLOCKS)?;
+                let slot = tx.lock_inode(ino)?;
+                let next = bmap::shift_up(&mut tx, slot, first, below, blocks, EXTENTS_A_STEP)?;
+                tx.commit()?;
+                Ok(next)
+            })?;
         }
         self.balance()
+    }
+
+    /// The first transaction of an insertion. It splits the extent at `first`, which takes the only new
+    /// block, so no later one fails for lack of space with half of the extents moved. The file grows,
+    /// because moved extents must not lie past its end.
+    fn begin_insert(&self, ino: Ino, first: FileBlock, size: u64) -> Result<()> {
+        let mut tx = self.begin_tx(2 * TREE_BLOCKS)?;
+        let slot = tx.lock_inode(ino)?;
+        bmap::split(&mut tx, slot, first)?;
+        let now = self.now();
+        let core = tx.core_mut(slot);
+        core.size = size;
+        (core.mtime, core.ctime) = (now, now);
+        tx.commit()
     }
 
     /// Fails unless the range is whole blocks.

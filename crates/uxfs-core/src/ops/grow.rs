@@ -195,14 +195,8 @@ fn take_tail(tx: &mut Tx<'_>, new: &Geometry) -> Result<bool> {
     tx.lock_ag(last)?;
     let mut gone = u64::from(len - keep);
     if len > keep {
-        let want = Want {
-            min: len - keep,
-            max: len - keep,
-            align: 1,
-            near: AgBlock(keep),
-            keep: 0,
-            idle: false,
-        };
+        let len = len - keep;
+        let want = Want { min: len, max: len, near: AgBlock(keep), ..Want::default() };
         match alloc::take_extent(tx, last, &want)? {
             Some((start, _)) if start == AgBlock(keep) => {}
             _ => return Ok(false),

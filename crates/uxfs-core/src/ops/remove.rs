@@ -38,6 +38,14 @@ impl Fs {
 
     fn remove_entry(&self, parent: Ino, name: &[u8], want_dir: bool) -> Result<()> {
         check_name(name)?;
+        if let Some(gone) = self.retry_enospc(|| self.try_remove(parent, name, want_dir))? {
+            self.drop_last_name(gone)?;
+        }
+        self.balance()
+    }
+
+    /// Removes an entry in one transaction. Returns the inode if it was its last name.
+    fn try_remove(&self, parent: Ino, name: &[u8], want_dir: bool) -> Result<Option<Ino>> {
         let (mut tx, dp, ip) = self.lock_entry(parent, name)?;
         let ino = tx.inode(ip).ino;
         guard::may_remove(&tx.inode(dp).core, &tx.inode(ip).core)?;
@@ -65,10 +73,7 @@ impl Fs {
             up.nlink = up.nlink.saturating_sub(1);
         }
         tx.commit()?;
-        if gone {
-            self.drop_last_name(ino)?;
-        }
-        self.balance()
+        Ok(gone.then_some(ino))
     }
 
     /// Locks a directory and the inode of its entry `name`.

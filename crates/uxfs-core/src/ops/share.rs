@@ -53,6 +53,7 @@ impl Fs {
         let Some(job) = self.plan_share((from, from_at), (to, to_at), len)? else {
             return Ok(());
         };
+        self.free_shared_behind(to, to_at)?;
         self.begin_share(&job, to_at)?;
         let mut done = 0;
         while done < job.blocks {

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use uxfs_disk::{BlockDev, FileDev, OpenMode};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFIFO};
-use uxfs_testkit::{ETIMEDOUT, FaultDev, Op, Rng, Rule};
+use uxfs_testkit::{Answer, Call, ETIMEDOUT, FaultDev, Op, Rng, Rule};
 
 use super::build::Content;
 use super::create::NewInode;
 use crate::journal::JournalOptions;
-use crate::{Error, Fs, OpenOptions, XattrMode};
+use crate::{AtomicRange, Error, Fallocate, Fs, OpenOptions, WritebackOptions, XattrMode};
 
 struct Volume {
     _dir: tempfile::TempDir,
@@ -265,4 +265,162 @@ fn a_file_without_a_name_gets_one_or_is_freed() {
         volume.judge(&at);
     }
     assert!(named > 3 && freed > 3, "{named} named, {freed} freed");
+}
+
+/// A power cut between the two steps of a truncation leaves shared blocks behind the end. Zeroes that a
+/// growing file gets there are not written into them.
+#[test]
+fn shared_blocks_behind_the_end_keep_their_content() {
+    type Grow<'a> = dyn Fn(Ino) + 'a;
+    for writeback in [Some(WritebackOptions::default()), None] {
+        let volume = Volume::new(320, &["-m", "rmapbt=1"]);
+        let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+        let options = OpenOptions { writeback, seed: Some(1), ..OpenOptions::default() };
+        let fs = Fs::open(Arc::new(dev), options).unwrap();
+        let root = fs.root();
+        let one = fs.create(root, b"one", &NewInode::file(0o644)).unwrap();
+        fs.write_at(one, 0, &[1; 1 << 20]).unwrap();
+        let grow: [(&[u8], &Grow<'_>); 5] = [
+            (b"write", &|ino| fs.write_at(ino, 500_000, &[2; 100]).unwrap()),
+            (b"truncate", &|ino| fs.truncate(ino, 500_100).unwrap()),
+            (b"fallocate", &|ino| {
+                let mode = Fallocate::Allocate { keep_size: false };
+                fs.fallocate(ino, mode, 0, 500_100).unwrap();
+            }),
+            (b"atomic", &|ino| {
+                let range = AtomicRange { ino, offset: 500_000, data: &[2; 100] };
+                fs.write_atomic(&[range]).unwrap();
+            }),
+            (b"share", &|ino| fs.share(one, 0, ino, 499_712, 4096).unwrap()),
+        ];
+        for (name, grow) in grow {
+            let two = fs.create(root, name, &NewInode::file(0o644)).unwrap();
+            fs.clone_file(one, two).unwrap();
+            let mut tx = fs.begin_tx(0).unwrap();
+            let slot = tx.lock_inode(two).unwrap();
+            tx.core_mut(slot).size = 24 * 4096;
+            tx.commit().unwrap();
+            grow(two);
+            let at = format!("{}, {writeback:?}", String::from_utf8_lossy(name));
+            let mut all = vec![0; 1 << 20];
+            assert_eq!(fs.read_at(one, 0, &mut all).unwrap(), 1 << 20);
+            assert!(all.iter().all(|byte| *byte == 1), "{at}: the other file changed");
+            let len = fs.read_at(two, 0, &mut all).unwrap();
+            assert!(len >= 500_100, "{at}: {len} bytes");
+            assert!(all[..98_304].iter().all(|byte| *byte == 1), "{at}");
+            assert!(all[98_304..499_712].iter().all(|byte| *byte == 0), "{at}");
+        }
+        fs.close().unwrap();
+        volume.judge(&format!("{writeback:?}"));
+    }
+}
+
+/// A file that cannot be freed when it loses its last name is freed later: when the volume is closed, or by
+/// recovery.
+#[test]
+fn a_file_that_cannot_be_freed_at_once_is_freed_later() {
+    for recovers in [false, true] {
+        let volume = Volume::new(320, &["-m", "rmapbt=1"]);
+        let (dev, fs) = volume.open(true);
+        let (root, new) = (fs.root(), NewInode::file(0o644));
+        fs.create(root, b"kept", &new).unwrap();
+        fs.sync().unwrap();
+        let before = (fs.free_blocks(), fs.inode_counts().0 - fs.inode_counts().1);
+        for name in [&b"unlinked"[..], b"renamed", b"held"] {
+            let ino = fs.create(root, name, &new).unwrap();
+            (0..300u64).for_each(|at| fs.write_at(ino, at << 13, &[at as u8; 4096]).unwrap());
+        }
+        fs.create(root, b"other", &new).unwrap();
+        fs.close().unwrap();
+        drop(dev);
+        let (dev, fs) = volume.open(true);
+        let held = fs.lookup(root, b"held").unwrap();
+        fs.hold(held);
+        let other = fs.lookup(root, b"other").unwrap();
+        // The inodes and the directory are in memory; the extent btrees are not.
+        for name in [&b"unlinked"[..], b"renamed", b"kept"] {
+            fs.stat(fs.lookup(root, name).unwrap()).unwrap();
+        }
+        assert_eq!(fs.held(), [(held, 1)]);
+        let whole_blocks = |call: &Call| match call.len {
+            4096 => Answer::Fail(5),
+            _ => Answer::Pass,
+        };
+        dev.add(Rule::on(&[Op::Read]).before(whole_blocks));
+        fs.unlink(root, b"unlinked").unwrap();
+        fs.rename(root, b"other", root, b"renamed", crate::RenameFlags::Replace).unwrap();
+        fs.unlink(root, b"held").unwrap();
+        fs.release(held, 1).unwrap();
+        assert_eq!((fs.unlinked(), fs.held()), (3, vec![]));
+        assert_eq!(fs.lookup(root, b"renamed").unwrap(), other);
+        if recovers {
+            assert_eq!(fs.close().unwrap_err().errno(), 5);
+        } else {
+            dev.clear();
+            fs.close().unwrap();
+        }
+        dev.clear();
+        drop(dev);
+        let at = format!("recovers: {recovers}");
+        let (_dev, fs) = volume.open(true);
+        fs.unlink(root, b"renamed").unwrap();
+        fs.sync().unwrap();
+        let used = fs.inode_counts().0 - fs.inode_counts().1;
+        assert_eq!((fs.free_blocks(), used), before, "{at}");
+        fs.close().unwrap();
+        volume.judge(&at);
+    }
+}
+
+/// A damaged volume has a file that shares blocks without the flag that says so. What changes its content in
+/// place goes by the reference counts.
+#[test]
+fn a_missing_reflink_flag_does_not_let_two_files_change() {
+    type Change<'a> = dyn Fn(&Fs, Ino) + 'a;
+    for writeback in [Some(WritebackOptions::default()), None] {
+        let volume = Volume::new(320, &["-m", "rmapbt=1"]);
+        let open = || {
+            let dev = FileDev::open(&volume.path, OpenMode::Write).unwrap();
+            let options = OpenOptions { writeback, seed: Some(1), ..OpenOptions::default() };
+            Fs::open(Arc::new(dev), options).unwrap()
+        };
+        let fs = open();
+        let root = fs.root();
+        let one = fs.create(root, b"one", &NewInode::file(0o644)).unwrap();
+        fs.write_at(one, 0, &[1; 1 << 20]).unwrap();
+        let change: [(&[u8], &Change<'_>); 5] = [
+            (b"write", &|fs, ino| fs.write_at(ino, 5000, &[2; 10_000]).unwrap()),
+            (b"truncate", &|fs, ino| fs.truncate(ino, 100_000).unwrap()),
+            (b"punch", &|fs, ino| {
+                fs.fallocate(ino, Fallocate::PunchHole, 5000, 100).unwrap();
+            }),
+            (b"unshare", &|fs, ino| {
+                let mode = Fallocate::Unshare { keep_size: true };
+                fs.fallocate(ino, mode, 0, 1 << 20).unwrap();
+                let extents = |ino| fs.extents(ino).unwrap()[0].start;
+                assert_ne!(extents(ino), extents(one));
+            }),
+            (b"append", &|fs, ino| fs.write_at(ino, 2 << 20, &[2; 10]).unwrap()),
+        ];
+        for (name, _) in &change {
+            let two = fs.create(root, name, &NewInode::file(0o644)).unwrap();
+            fs.clone_file(one, two).unwrap();
+            let mut tx = fs.begin_tx(0).unwrap();
+            let slot = tx.lock_inode(two).unwrap();
+            tx.core_mut(slot).flags2.remove(uxfs_format::inode::Flags2::REFLINK);
+            tx.commit().unwrap();
+        }
+        fs.close().unwrap();
+        let fs = open();
+        for (name, change) in &change {
+            change(&fs, fs.lookup(root, name).unwrap());
+            fs.sync().unwrap();
+            let mut all = vec![0; 1 << 20];
+            assert_eq!(fs.read_at(one, 0, &mut all).unwrap(), 1 << 20);
+            let at = String::from_utf8_lossy(name);
+            assert!(all.iter().all(|byte| *byte == 1), "{at}: the other file changed");
+        }
+        fs.close().unwrap();
+        volume.judge(&format!("{writeback:?}"));
+    }
 }

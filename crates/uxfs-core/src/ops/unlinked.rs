@@ -139,9 +139,9 @@ impl Fs {
         }
     }
 
-    /// Frees an incomplete file. If this fails, recovery frees it.
+    /// Frees an incomplete file, now or when the volume is closed.
     pub(super) fn abandon(&self, ino: Ino) {
-        let _ = self.inactivate(ino);
+        let _ = self.drop_last_name(ino);
     }
 
     /// Frees an incomplete file when the volume is closed.

@@ -93,6 +93,11 @@ impl Fs {
     pub fn remove_xattr(&self, ino: Ino, name: &[u8]) -> Result<()> {
         let _inside = self.changes();
         let stored = names::stored(name)?;
+        self.retry_enospc(|| self.try_remove_xattr(ino, &stored))?;
+        self.balance()
+    }
+
+    fn try_remove_xattr(&self, ino: Ino, stored: &names::Stored<'_>) -> Result<()> {
         let blocks = attr::set_blocks(&self.geo, 0);
         let mut tx = self.begin_freeing_tx_for(Op::Attr(blocks), blocks)?;
         let slot = tx.lock_inode(ino)?;
@@ -101,8 +106,7 @@ impl Fs {
             return Err(Error::NoAttr);
         }
         tx.core_mut(slot).ctime = self.now();
-        tx.commit()?;
-        self.balance()
+        tx.commit()
     }
 
     /// Returns the names of all attributes.

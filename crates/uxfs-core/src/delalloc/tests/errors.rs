@@ -1,5 +1,7 @@
 //! Devices that fail data writes.
 
+use uxfs_testkit::{Op, Rule};
+
 use super::{content, fill, volume};
 use crate::{Error, SyncKind, WritebackOptions};
 
@@ -69,5 +71,58 @@ fn a_file_whose_data_cannot_be_written_can_be_removed() {
     v.fs.unlink(v.fs.root(), b"cut").unwrap();
     v.fs.sync().unwrap();
     assert_eq!(v.fs.available_blocks(), available);
+    v.judge();
+}
+
+/// Neither the data in memory nor the length changes, so no later write takes shared blocks for what lies
+/// behind the end.
+#[test]
+fn a_failed_truncate_changes_nothing() {
+    let v = volume("-m rmapbt=1", WritebackOptions::default());
+    let (one, two) = (v.file("a"), v.file("b"));
+    v.fs.write_at(one, 0, &[1; 1 << 20]).unwrap();
+    v.fs.clone_file(one, two).unwrap();
+    let tail = v.fs.segments(one).unwrap()[0].device.unwrap() + 24 * 4096;
+    v.fs.write_at(two, 0, &[2; 1 << 20]).unwrap();
+    v.dev.add(Rule::on(&[Op::Read]).within(tail..tail + 4096).fail(5));
+    assert_eq!(v.fs.truncate(two, 100_000).unwrap_err().errno(), 5);
+    v.dev.clear();
+    let mut expected = vec![2; 1 << 20];
+    assert!(content(&v.fs, two) == expected, "data that was written is gone");
+    v.fs.write_at(two, 500_000, &[3; 9000]).unwrap();
+    expected[500_000..509_000].fill(3);
+    assert!(content(&v.fs, two) == expected);
+    assert!(content(&v.fs, one) == [1; 1 << 20], "the other file changed");
+    v.fs.truncate(two, 100_000).unwrap();
+    v.fs.truncate(two, 200_000).unwrap();
+    v.fs.sync().unwrap();
+    let v = v.cut();
+    assert!(content(&v.fs, one) == [1; 1 << 20], "the other file changed");
+    v.judge();
+}
+
+/// Dirty data below the new length is written before it counts on disk, the rest never.
+#[test]
+fn a_truncate_beyond_the_length_on_disk_writes_what_is_left() {
+    let v = volume("", WritebackOptions::default());
+    let file = v.file("a");
+    v.fs.write_at(file, 0, &[1; 10_000]).unwrap();
+    v.fs.fsync(file).unwrap();
+    let free = v.fs.available_blocks();
+    v.fs.write_at(file, 0, &[2; 300_000]).unwrap();
+    v.fs.write_at(file, 500_000, &[3; 300_000]).unwrap();
+    v.data_writes();
+    v.fs.truncate(file, 520_000).unwrap();
+    let mut expected = vec![2; 520_000];
+    expected[300_000..].fill(0);
+    expected[500_000..].fill(3);
+    assert!(content(&v.fs, file) == expected);
+    let bytes: u64 = v.data_writes().iter().map(|(_, len)| len).sum();
+    assert!(bytes < 350_000, "{bytes} bytes");
+    assert!(v.fs.available_blocks() >= free - 80);
+    assert_eq!(v.fs.dirty_bytes(), 0);
+    v.fs.wait(v.fs.ticket()).unwrap();
+    let v = v.cut();
+    assert!(content(&v.fs, file) == expected);
     v.judge();
 }
