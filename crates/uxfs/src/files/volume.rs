@@ -308,13 +308,14 @@ fn make(
 
     let layout = uxfs_mkfs::Layout::new(options, size)?;
     volume::wants_qcow2(image, &Location::whole())?;
-    let new = NewFile::create(image)?;
+    let mut new = NewFile::create_image(image)?;
     let old = std::fs::metadata(image)?;
     if !old.is_file() || old.len() > 0 {
         return Err(Error::Exists.into());
     }
     volume::prepare(image, layout.size_bytes(), &Location::whole())?;
-    let dev = volume::open(image, OpenMode::Create(layout.size_bytes()), &Location::whole())?;
+    let mode = OpenMode::Create(layout.size_bytes());
+    let dev = new.open(|| volume::open(image, mode, &Location::whole()))?;
     let mut write = uxfs_mkfs::WriteOptions::default();
     // A new file reads as zeroes.
     write.zero_log = true;
