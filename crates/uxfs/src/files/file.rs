@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use uxfs_core::journal::Ticket;
 use uxfs_core::{AtomicRange, Error, ErrorCursor, Fs, SyncKind};
 use uxfs_format::Ino;
-use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use uxfs_format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 
 use super::error::{Fault, PathError, Result};
 use super::lookup::{self, Last};
@@ -118,7 +118,8 @@ impl Volume {
             return Ok((found, false));
         }
         let (mut base, mut path) = (fs.root(), path.to_vec());
-        for _ in 0..=LINKS_MAX {
+        let mut links = 0;
+        while links <= LINKS_MAX {
             let place = lookup::place(fs, base, &path)?;
             let name = match place.last {
                 _ if place.slash && place.last != Last::Root => return Err(Error::IsDir.into()),
@@ -143,14 +144,16 @@ impl Volume {
             if how.exclusive {
                 return Err(Error::Exists.into());
             }
-            if fs.stat(ino)?.mode & S_IFMT == S_IFLNK {
-                (base, path) = (place.dir, fs.readlink(ino)?);
+            let held = self.hold_at(fs, ino);
+            if lookup::entry(fs, place.dir, name)? != Some(ino) {
+                // Another thread removed or replaced it meanwhile.
                 continue;
             }
-            let held = self.hold_at(fs, ino);
-            if lookup::entry(fs, place.dir, name)? == Some(ino) {
+            if !lookup::is_symlink(fs, ino)? {
                 return Ok((held, false));
             }
+            links += 1;
+            (base, path) = (place.dir, fs.readlink(ino)?);
         }
         Err(Error::Loop.into())
     }
