@@ -22,6 +22,8 @@ pub(super) enum Fault {
 impl Fault {
     pub(super) const NOT_FOUND: Self = Self::Volume(Error::NotFound);
     pub(super) const CLOSED: Self = Self::Refused(9, "the volume is closed");
+    pub(super) const FORKED: Self =
+        Self::Refused(9, "the volume belongs to the process that forked this one");
 
     pub(super) fn invalid(text: &'static str) -> Self {
         Self::Volume(Error::Invalid(text))

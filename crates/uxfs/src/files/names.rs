@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use uxfs_core::{Error, Fs, RenameFlags, SetAttr};
 use uxfs_format::Ino;
-use uxfs_format::inode::S_IFDIR;
+use uxfs_format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 
 use super::error::{Fault, Result};
 use super::file::Held;
@@ -69,13 +69,18 @@ impl Volume {
         })
     }
 
-    /// Creates a device, FIFO, socket or empty file, as mknod(2) does. `mode` holds the type;
-    /// `rdev` is the major and minor number of a device.
+    /// Creates a device, FIFO, socket or empty file, as mknod(2) does. `mode` holds the type, a regular
+    /// file if it holds none; `rdev` is the major and minor number of a device.
     ///
     /// # Errors
-    /// EEXIST; the errors of [`Fs::create`].
+    /// EEXIST; EPERM for a directory; the errors of [`Fs::create`].
     pub fn mknod(&self, path: impl AsRef<Path>, mode: u16, rdev: (u32, u32)) -> Result<()> {
         self.on_path("mknod", path.as_ref(), |fs, bytes| {
+            let mode = match mode & S_IFMT {
+                0 => S_IFREG | mode,
+                S_IFDIR => return Err(Fault::Refused(1, "create_dir makes directories")),
+                _ => mode,
+            };
             let (dir, name) = lookup::vacant(fs, bytes, false)?;
             self.0.options.creator.create(fs, dir, name, mode, rdev)?;
             Ok(())
@@ -230,16 +235,12 @@ impl Volume {
     pub fn truncate(&self, path: impl AsRef<Path>, len: u64) -> Result<()> {
         self.on_path("truncate", path.as_ref(), |fs, bytes| {
             let held = self.held(fs, bytes, true)?;
+            let _beside = self.0.change(held.ino);
             Ok(fs.truncate(held.ino, len)?)
         })
     }
 }
 
-pub(super) fn set_times(fs: &Fs, ino: Ino, times: FileTimes) -> Outcome<()> {
-    let change = SetAttr { atime: times.accessed, mtime: times.modified, ..SetAttr::default() };
-    if change != SetAttr::default() {
-        fs.set_attr(ino, &change)?;
-    }
 impl Volume {
     /// The file at the end of a path, held: a call that changes it by number changes no other.
     pub(super) fn held(&self, fs: &Fs, path: &[u8], follow: bool) -> Outcome<Held> {
@@ -252,6 +253,11 @@ impl Volume {
     }
 }
 
+pub(super) fn set_times(fs: &Fs, ino: Ino, times: FileTimes) -> Outcome<()> {
+    let change = SetAttr { atime: times.accessed, mtime: times.modified, ..SetAttr::default() };
+    if change != SetAttr::default() {
+        fs.set_attr(ino, &change)?;
+    }
     Ok(())
 }
 
