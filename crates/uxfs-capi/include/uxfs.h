@@ -142,12 +142,15 @@ int32_t uxfs_read_dir(const struct uxfs_dir *dir, struct uxfs_dirent *entry);
 void uxfs_close_dir(struct uxfs_dir *dir);
 
 // The text of this thread's last error: what failed, on which path, and why. It ends in a NUL, and
-// stays until the thread's next failing call. Empty if no call failed yet.
+// stays until the thread's next failing call. Empty if no call failed yet, and in a thread that is ending.
 const char *uxfs_last_error(void);
 
 // Opens a file with flags `UXFS_READ`, `UXFS_WRITE`, `UXFS_APPEND`, `UXFS_CREATE`, `UXFS_EXCL`,
 // `UXFS_TRUNC`; `mode` holds the permissions of a new file before the umask 022. `*file` is then a
 // handle for `uxfs_close_file`.
+//
+// One of READ, WRITE and APPEND is needed, else -EINVAL. Other than for open(2), these are -EINVAL
+// too: CREATE, EXCL or TRUNC without WRITE or APPEND, and APPEND with TRUNC but without EXCL.
 //
 // # Safety
 // `volume` is an open handle; `name` a string that ends in a NUL; `file` a place for a pointer.
@@ -346,7 +349,8 @@ int32_t uxfs_open(const char *image, uint32_t flags, struct uxfs_volume **volume
 int32_t uxfs_mkfs(const char *image, uint64_t size, uint32_t flags, struct uxfs_volume **volume);
 
 // Closes a volume and frees its handle, also if it fails: everything is written in place, and the log
-// is left clean. Files and directories that are still open fail with -EBADF afterwards, and are
+// is left clean. In a child process of the one that opened it, all calls fail with -EBADF, and this
+// writes nothing. Files and directories that are still open fail with -EBADF afterwards, and are
 // closed as usual. A null pointer does nothing.
 //
 // # Safety
@@ -373,16 +377,18 @@ int32_t uxfs_statfs(const struct uxfs_volume *volume, struct uxfs_totals *totals
 int32_t uxfs_ticket_new(const struct uxfs_volume *volume,
                         struct uxfs_ticket **ticket);
 
-// Waits until everything up to the ticket is on stable storage.
+// Waits until everything up to the ticket is on stable storage. -EINVAL for a ticket of another volume,
+// or of an earlier opening of this one.
 //
 // # Safety
-// Both are open handles; the ticket is of this volume.
+// Both are open handles.
 int32_t uxfs_ticket_wait(const struct uxfs_volume *volume, const struct uxfs_ticket *ticket);
 
-// Is everything up to the ticket on stable storage? Returns 1 or 0.
+// Is everything up to the ticket on stable storage? Returns 1 or 0; -EINVAL for a ticket of another
+// volume, or of an earlier opening of this one.
 //
 // # Safety
-// Both are open handles; the ticket is of this volume.
+// Both are open handles.
 int32_t uxfs_ticket_durable(const struct uxfs_volume *volume, const struct uxfs_ticket *ticket);
 
 // Frees a ticket. A null pointer does nothing.

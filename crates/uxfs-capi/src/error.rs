@@ -29,10 +29,11 @@ impl From<PathError> for Failure {
 }
 
 /// The text of this thread's last error: what failed, on which path, and why. It ends in a NUL, and
-/// stays until the thread's next failing call. Empty if no call failed yet.
+/// stays until the thread's next failing call. Empty if no call failed yet, and in a thread that is ending.
 #[unsafe(no_mangle)]
 pub extern "C" fn uxfs_last_error() -> *const c_char {
-    LAST.with_borrow(|text| text.as_ptr())
+    // A destructor of the thread may call when the text is gone.
+    LAST.try_with(|text| text.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
 /// Runs a call; an error or a panic becomes a negative errno.
@@ -43,7 +44,7 @@ pub(crate) fn call(f: impl FnOnce() -> Result<i64, Failure>) -> i64 {
         Err(_) => Failure::new(5, "a panic inside of libuxfs, which is a bug"),
     };
     let text = CString::new(failure.text.replace('\0', "?")).unwrap_or_default();
-    LAST.set(text);
+    let _gone = LAST.try_with(|last| last.replace(text));
     -i64::from(failure.errno)
 }
 

@@ -12,7 +12,8 @@
 //!    at most `isize::MAX` bytes. Buffers to fill are written only through `ptr::copy`, never read,
 //!    except those of `uxfs_pread`, which the caller has initialised.
 //! 4. No panic crosses the border: each call runs in `catch_unwind`, and a panic becomes EIO.
-//! 5. The text of the last error belongs to its thread, and lives until the thread's next failing call.
+//! 5. The text of the last error belongs to its thread, and lives until the thread's next failing call or
+//!    its end. Destructors of a thread may still call when its text is gone: it is empty for them.
 
 mod dir;
 mod error;

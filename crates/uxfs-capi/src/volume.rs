@@ -4,7 +4,8 @@
 
 use std::ffi::c_char;
 
-use uxfs::{Volume, VolumeOptions, WritebackOptions, journal};
+use uxfs::files::Ticket;
+use uxfs::{Volume, VolumeOptions, WritebackOptions};
 
 use crate::error::{Failure, call, call_only};
 use crate::pointer::{handle, path, put, wanted};
@@ -20,7 +21,7 @@ pub const UXFS_BACKGROUND: u32 = 2;
 pub const UXFS_DELAYED: u32 = 4;
 
 /// The durability of everything up to a moment.
-pub struct uxfs_ticket(pub(crate) journal::Ticket);
+pub struct uxfs_ticket(pub(crate) Ticket);
 
 /// The totals of a volume.
 #[repr(C)]
@@ -99,7 +100,8 @@ pub unsafe extern "C" fn uxfs_mkfs(
 }
 
 /// Closes a volume and frees its handle, also if it fails: everything is written in place, and the log
-/// is left clean. Files and directories that are still open fail with -EBADF afterwards, and are
+/// is left clean. In a child process of the one that opened it, all calls fail with -EBADF, and this
+/// writes nothing. Files and directories that are still open fail with -EBADF afterwards, and are
 /// closed as usual. A null pointer does nothing.
 ///
 /// # Safety
@@ -167,10 +169,11 @@ pub unsafe extern "C" fn uxfs_ticket_new(
     })
 }
 
-/// Waits until everything up to the ticket is on stable storage.
+/// Waits until everything up to the ticket is on stable storage. -EINVAL for a ticket of another volume,
+/// or of an earlier opening of this one.
 ///
 /// # Safety
-/// Both are open handles; the ticket is of this volume.
+/// Both are open handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uxfs_ticket_wait(
     volume: *const uxfs_volume,
@@ -183,10 +186,11 @@ pub unsafe extern "C" fn uxfs_ticket_wait(
     })
 }
 
-/// Is everything up to the ticket on stable storage? Returns 1 or 0.
+/// Is everything up to the ticket on stable storage? Returns 1 or 0; -EINVAL for a ticket of another
+/// volume, or of an earlier opening of this one.
 ///
 /// # Safety
-/// Both are open handles; the ticket is of this volume.
+/// Both are open handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn uxfs_ticket_durable(
     volume: *const uxfs_volume,

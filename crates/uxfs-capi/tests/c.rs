@@ -51,11 +51,15 @@ fn the_header_is_current() {
 
 /// Compiles the example, for C or C++.
 fn compile(dir: &Path, name: &str, arguments: &[&str]) -> PathBuf {
+    compile_source(dir, name, &root().join("examples/notes.c"), arguments)
+}
+
+fn compile_source(dir: &Path, name: &str, source: &Path, arguments: &[&str]) -> PathBuf {
     let program = dir.join(name);
     let strict = ["-std=c11", "-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g"];
     let mut command = Command::new("gcc");
     command.args(strict).arg("-I").arg(root().join("include"));
-    command.arg(root().join("examples/notes.c")).arg("-o").arg(&program).args(arguments);
+    command.arg(source).arg("-o").arg(&program).args(arguments);
     run(command.args(["-lpthread", "-ldl", "-lm"]));
     program
 }
@@ -91,6 +95,18 @@ fn valgrind_finds_no_error_and_no_leak_in_the_example() {
     valgrind.args(["--quiet", "--error-exitcode=9", "--leak-check=full"]);
     valgrind.args(["--errors-for-leak-kinds=definite,indirect"]);
     assert_eq!(run(valgrind.arg(program).arg(&image)), "200 notes\n");
+    judge(&image);
+}
+
+/// Calls of a program other than the example, which exits with the number of the line that failed.
+#[test]
+fn calls_do_what_the_header_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let archive = libraries().join("libuxfs_c.a");
+    let source = root().join("tests/calls.c");
+    let program = compile_source(dir.path(), "calls", &source, &[archive.to_str().unwrap()]);
+    let image = dir.path().join("t.img");
+    run(Command::new(program).arg(&image));
     judge(&image);
 }
 

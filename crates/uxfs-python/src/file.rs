@@ -34,15 +34,16 @@ impl File {
         offset: u64,
     ) -> PyResult<Bound<'py, PyBytes>> {
         let file = self.open()?;
-        let data = free(py, || {
-            // A caller may ask for more than there is.
-            let left = file.metadata()?.len().saturating_sub(offset);
-            let mut data = vec![0; size.min(usize::try_from(left).unwrap_or(usize::MAX))];
-            let len = file.read_at(&mut data, offset)?;
-            data.truncate(len);
-            Ok(data)
+        // A caller may ask for more than there is.
+        let left = free(py, || file.metadata())?.len().saturating_sub(offset);
+        let want = size.min(usize::try_from(left).unwrap_or(usize::MAX));
+        let mut len = 0;
+        // Python raises MemoryError for what it cannot hold: a sparse file can be of any length.
+        let data = PyBytes::new_with(py, want, |data| {
+            len = free(py, || file.read_at(data, offset))?;
+            Ok(())
         })?;
-        Ok(PyBytes::new(py, &data))
+        if len == want { Ok(data) } else { Ok(PyBytes::new(py, &data.as_bytes()[..len])) }
     }
 
     /// Writes all of `data` at `offset`, or at the end of a file opened for appending.

@@ -1,7 +1,8 @@
 //! A volume: its paths are bytes, its results plain tuples.
 
 use std::fs::File as HostFile;
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyValueError;
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use uxfs::copy::{CopyOptions, Event, Preserve};
 use uxfs::files::{FileTimes, Metadata, Permissions};
 use uxfs::format::timestamp::Timestamp;
+use uxfs::new_file::WorkDir;
 use uxfs::posix::Creator;
 use uxfs::volume::Location;
 use uxfs::{FileOptions, RenameFlags, VolumeOptions, WritebackOptions, XattrMode, mkfs};
@@ -53,7 +55,7 @@ pub(crate) fn stat_of(meta: &Metadata) -> Stat {
 
 /// The durability of everything up to a moment.
 #[pyclass(frozen, module = "uxfs._uxfs")]
-pub(crate) struct Ticket(pub(crate) uxfs::journal::Ticket);
+pub(crate) struct Ticket(pub(crate) uxfs::files::Ticket);
 
 /// An open volume.
 #[pyclass(frozen, module = "uxfs._uxfs")]
@@ -119,6 +121,36 @@ fn failures(event: Event<'_>, failed: &mut Vec<(Vec<u8>, String)>) {
 }
 
 type Failed = Vec<(Vec<u8>, String)>;
+
+/// The regular file of the host that a new archive replaces, or its place if there is none. `None` for
+/// what is written to as it is: devices, FIFOs, links that lead nowhere.
+fn replaced(host: &Path) -> io::Result<Option<PathBuf>> {
+    match std::fs::canonicalize(host) {
+        Ok(target) => Ok(std::fs::metadata(&target)?.is_file().then_some(target)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let link = std::fs::symlink_metadata(host).is_ok();
+            Ok((!link && host.file_name().is_some()).then(|| host.to_owned()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Exports the tree at `at`. Returns entries and bytes.
+fn export_to(
+    volume: &uxfs::Volume,
+    at: &[u8],
+    out: HostFile,
+    host: &Path,
+) -> PyResult<(u64, u64)> {
+    let exported = volume.with_fs(|fs| {
+        let root = fs.resolve(at, true)?;
+        Ok(uxfs::export::export(fs, root, out))
+    });
+    match exported.map_err(error::of_path)? {
+        Ok((_, summary)) => Ok((summary.entries, summary.data_bytes)),
+        Err(e) => Err(error::other(&e, host)),
+    }
+}
 
 #[pymethods]
 impl Volume {
@@ -257,15 +289,21 @@ impl Volume {
 
     fn rename(&self, py: Python<'_>, from: &[u8], to: &[u8], replace: bool) -> PyResult<()> {
         let flags = if replace { RenameFlags::Replace } else { RenameFlags::NoReplace };
-        self.call(py, |volume| volume.rename_with(path(from), path(to), flags))
+        let volume = self.open_one()?;
+        let renamed = py.detach(|| volume.rename_with(path(from), path(to), flags));
+        renamed.map_err(|error| error::of_paths(error, path(from), path(to)))
     }
 
     fn link(&self, py: Python<'_>, from: &[u8], to: &[u8]) -> PyResult<()> {
-        self.call(py, |volume| volume.hard_link(path(from), path(to)))
+        let volume = self.open_one()?;
+        let linked = py.detach(|| volume.hard_link(path(from), path(to)));
+        linked.map_err(|error| error::of_paths(error, path(from), path(to)))
     }
 
     fn symlink(&self, py: Python<'_>, target: &[u8], at: &[u8]) -> PyResult<()> {
-        self.call(py, |volume| volume.symlink(path(target), path(at)))
+        let volume = self.open_one()?;
+        let linked = py.detach(|| volume.symlink(path(target), path(at)));
+        linked.map_err(|error| error::of_paths(error, path(target), path(at)))
     }
 
     fn readlink(&self, py: Python<'_>, at: &[u8]) -> PyResult<Vec<u8>> {
@@ -327,24 +365,28 @@ impl Volume {
         })
     }
 
-    /// Writes the tree below `at` as a PAX tar to a new file of the host. Returns entries and bytes.
+    /// Writes the tree below `at` as a PAX tar to a file of the host, which is replaced when the archive
+    /// is complete. Returns entries and bytes.
     fn export(&self, py: Python<'_>, at: &[u8], host: &[u8]) -> PyResult<(u64, u64)> {
         let volume = self.open_one()?;
         let host: &Path = path(host);
         py.detach(|| {
-            let failed = |e: std::io::Error| {
+            let failed = |e: io::Error| {
                 error::os_error(e.raw_os_error().unwrap_or(5), e.to_string(), host)
             };
-            let mut out = Some(HostFile::create(host).map_err(failed)?);
-            let exported = volume.with_fs(|fs| {
-                let root = fs.resolve(at, true)?;
-                Ok(out.take().map(|out| uxfs::export::export(fs, root, out)))
-            });
-            match exported.map_err(error::of_path)? {
-                Some(Ok((_, summary))) => Ok((summary.entries, summary.data_bytes)),
-                Some(Err(e)) => Err(error::other(&e, host)),
-                None => Ok((0, 0)),
+            volume.metadata(path(at)).map_err(error::of_path)?;
+            let Some(target) = replaced(host).map_err(failed)? else {
+                return export_to(&volume, at, HostFile::create(host).map_err(failed)?, host);
+            };
+            let work = WorkDir::beside(&target).map_err(failed)?;
+            let part = work.path().join("archive");
+            let out = HostFile::create(&part).map_err(failed)?;
+            if let Ok(old) = std::fs::metadata(&target) {
+                out.set_permissions(old.permissions()).map_err(failed)?;
             }
+            let done = export_to(&volume, at, out, host)?;
+            work.release(&part, &target).map_err(failed)?;
+            Ok(done)
         })
     }
 

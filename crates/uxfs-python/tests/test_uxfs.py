@@ -261,35 +261,6 @@ class Ends(unittest.TestCase):
         self.assertFalse(report["clean"])
         self.assertTrue(report["findings"])
 
-    def test_fsspec(self):
-        import fsspec
-
-        uxfs.Volume.mkfs(self.image, "300M").close()
-        here = f"uxfs://{self.image}"
-        with fsspec.open(f"{here}/d/x.txt", "w", auto_mkdir=True) as file:
-            file.write("by fsspec")
-        with fsspec.open(f"{here}/d/x.txt") as file:
-            self.assertEqual(file.read(), b"by fsspec")
-        files = fsspec.filesystem("uxfs")
-        self.assertEqual(files.cat(f"{here}/d/x.txt"), b"by fsspec")
-        files.pipe(f"{here}/d/y", b"1234")
-        self.assertEqual(files.cat_file(f"{here}/d/y", 1, 3), b"23")
-        files.copy(f"{here}/d/y", f"{here}/z")
-        self.assertEqual(files.find(here), [f"{self.image}/{n}" for n in ["d/x.txt", "d/y", "z"]])
-        self.assertEqual(files.info(f"{here}/z")["size"], 4)
-        self.assertTrue(files.isdir(f"{here}/d") and files.exists(f"{here}/z"))
-        files.mv(f"{here}/z", f"{here}/w")
-        files.rm(f"{here}/d", recursive=True)
-        self.assertEqual(files.ls(here, detail=False), [f"{self.image}/w"])
-        local = os.path.join(self.host, "local")
-        files.get(f"{here}/w", local)
-        files.put(local, f"{here}/again")
-        self.assertEqual(files.cat(f"{here}/again"), b"1234")
-        from uxfs.fsspec import close_all
-
-        close_all()
-        repair(self.image)
-
 
 def load_tests(_loader, tests, _pattern):
     for module in (uxfs, uxfs._volume):

@@ -7,10 +7,12 @@
 //!    releases that lock. So no file is missed, whatever other threads do at that moment.
 //! 3. Files that existed before are never removed. They are recorded while they are overwritten, so that an
 //!    interrupted command can say what became of them.
+//! 4. An image is locked from its creation until it is opened, so that no other process takes the empty file
+//!    for its own. One that another process has locked is that process's: it stays.
 //!
 //! Used by import, by the commands that create files, and by those that build disk images.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -51,6 +53,8 @@ pub struct NewFile {
     record: Option<Record>,
     /// The path of a file that existed before.
     overwritten: Option<PathBuf>,
+    /// The new file, locked until [`NewFile::open`].
+    lock: Option<File>,
 }
 
 impl NewFile {
@@ -59,11 +63,25 @@ impl NewFile {
     /// # Errors
     /// The errors of creating a file.
     pub fn create(path: &Path) -> io::Result<Self> {
+        let mut new = Self::create_image(path)?;
+        new.lock = None;
+        Ok(new)
+    }
+
+    /// As [`NewFile::create`], for a file that [`NewFile::open`] opens as a disk image.
+    ///
+    /// # Errors
+    /// As [`NewFile::create`].
+    pub fn create_image(path: &Path) -> io::Result<Self> {
         let mut records = records();
+        let mut lock = None;
         let record = match OpenOptions::new().write(true).create_new(true).open(path) {
             Ok(file) => {
                 let id = id_of(path, &file.metadata()?);
-                Some(Record { path: path.to_owned(), id, dir: false })
+                // Not on Windows, whose locks would keep this process from filling the file.
+                let taken = cfg!(unix) && matches!(file.try_lock(), Err(TryLockError::WouldBlock));
+                lock = Some(file);
+                (!taken).then(|| Record { path: path.to_owned(), id, dir: false })
             }
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => None,
             Err(error) => return Err(error),
@@ -71,7 +89,27 @@ impl NewFile {
         records.extend(record.clone());
         let existed = record.is_none().then(|| path.to_owned());
         overwritten().extend(existed.clone());
-        Ok(Self { record, overwritten: existed })
+        Ok(Self { record, overwritten: existed, lock })
+    }
+
+    /// Opens the file with `open`, which locks it. If another process has it locked, the file is no longer
+    /// this one's to remove.
+    ///
+    /// # Errors
+    /// Those of `open`.
+    pub fn open<T>(&mut self, open: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        self.lock = None;
+        let opened = open();
+        if matches!(&opened, Err(error) if error.kind() == io::ErrorKind::ResourceBusy) {
+            self.forget();
+        }
+        opened
+    }
+
+    fn forget(&mut self) {
+        if let Some(record) = self.record.take() {
+            records().retain(|other| *other != record);
+        }
     }
 
     /// True if the file did not exist before.
@@ -81,9 +119,7 @@ impl NewFile {
 
     /// Marks the file as finished: it stays.
     pub fn keep(mut self) {
-        if let Some(record) = self.record.take() {
-            records().retain(|other| *other != record);
-        }
+        self.forget();
     }
 
     /// Marks the file as finished, after its name is on stable storage. Its content is the caller's to sync.
@@ -244,6 +280,31 @@ mod tests {
         std::fs::rename(&old, &new).unwrap();
         drop(new_file);
         assert_eq!(std::fs::read(&new).unwrap(), b"old");
+    }
+
+    /// Another process opens the image between its creation and its opening here.
+    #[test]
+    fn an_image_of_another_process_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("image");
+        let theirs = || File::options().write(true).open(&image).unwrap();
+        let mut ours = NewFile::create_image(&image).unwrap();
+        assert!(ours.is_new());
+        assert!(theirs().try_lock().is_err(), "the new file is not locked");
+        let other = theirs();
+        let refused = ours.open(|| {
+            other.try_lock().unwrap();
+            Err::<(), _>(io::Error::from(io::ErrorKind::ResourceBusy))
+        });
+        refused.unwrap_err();
+        drop(ours);
+        assert!(image.exists(), "the other's image was removed");
+        std::fs::remove_file(&image).unwrap();
+        // An image that could not be opened for another reason is removed.
+        let mut ours = NewFile::create_image(&image).unwrap();
+        ours.open(|| Err::<(), _>(io::Error::from(io::ErrorKind::StorageFull))).unwrap_err();
+        drop(ours);
+        assert!(!image.exists());
     }
 
     #[test]

@@ -85,9 +85,7 @@ impl Creator {
     ) -> Result<Ino> {
         let mut plan = self.plan(fs, parent, mode)?;
         plan.new.rdev = rdev;
-        let ino = fs.create(parent, name, &plan.new)?;
-        plan.finish(fs, ino)?;
-        Ok(ino)
+        plan.create(fs, parent, name)
     }
 
     /// Creates a regular file without a name, like open(2) with `O_TMPFILE`. It has one open
@@ -127,6 +125,22 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Creates the inode as `name`, with the inherited ACLs. Without them the file would be open to
+    /// others than the directory's owner meant: if they cannot be set, it is removed again.
+    ///
+    /// # Errors
+    /// The errors of [`Fs::create`] and [`Fs::set_xattr`].
+    pub fn create(&self, fs: &Fs, parent: Ino, name: &[u8]) -> Result<Ino> {
+        let ino = fs.create(parent, name, &self.new)?;
+        let finished = self.finish(fs, ino);
+        if finished.is_err() && fs.lookup(parent, name).is_ok_and(|now| now == ino) {
+            let dir = self.new.mode & S_IFMT == S_IFDIR;
+            // The first error is the one that counts.
+            let _ = if dir { fs.rmdir(parent, name) } else { fs.unlink(parent, name) };
+        }
+        finished.map(|()| ino)
+    }
+
     /// Sets the inherited ACLs on the created inode.
     ///
     /// # Errors

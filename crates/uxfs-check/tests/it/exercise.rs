@@ -317,11 +317,11 @@ fn copy_tree(fs: &Fs) {
         if ino == dir || !small {
             continue;
         }
-        if let Ok((node, info)) = source.open(ino) {
+        if let Ok((node, info)) = source.open(|| Ok(ino)) {
             let from = CopyFrom { tree: &source, node, info, display_path: name.clone() };
             let to = CopyTo {
                 tree: &target,
-                dir: dir.into(),
+                dir: target.dir(dir).into(),
                 name: name.clone(),
                 display_path: name,
                 path: Vec::new(),

@@ -249,7 +249,7 @@ impl Work<'_> {
             Some(_) => tree::canonical(self.images, &Inside { path, ..place.clone() }, true)?.path,
             None => path,
         };
-        self.copy_all(&target, (&Rc::new(dir), &path), &naming, contexts.as_deref())
+        self.copy_all(&target, (&Rc::new(target.dir(dir)), &path), &naming, contexts.as_deref())
     }
 
     /// Follows symbolic links at the end of the target: cp(1) follows a link that is an operand.
@@ -339,7 +339,7 @@ impl Work<'_> {
                 let follow = self.copy.follow != Follow::Never;
                 let found = tree::find(self.images, &inside, false, follow)?;
                 let side = ImageSource::new(found.fs(), found.image.volume);
-                let opened = side.open(found.stat.ino);
+                let opened = side.open(|| Ok(found.stat.ino));
                 opened.and_then(|(node, info)| copy_to_writer(&side, &node, &info, out))
             }
             Place::Host(_) => {
@@ -461,8 +461,9 @@ impl Work<'_> {
             Place::Image(inside) => {
                 let found = tree::find(self.images, &inside, false, follow)?;
                 let side = ImageSource::new(found.fs(), found.image.volume);
-                let (node, info) =
-                    side.open(found.stat.ino).map_err(|e| Failure::new(source, e.to_string()))?;
+                let (node, info) = side
+                    .open(|| Ok(found.stat.ino))
+                    .map_err(|e| Failure::new(source, e.to_string()))?;
                 self.check_kind(naming, &info)?;
                 copier.copy(
                     CopyFrom { tree: &side, node, info, display_path: shown },

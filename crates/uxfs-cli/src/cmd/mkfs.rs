@@ -343,11 +343,17 @@ fn write(
         Some(Length::Device(_)) => (OpenMode::Write, false),
     };
     interrupt::watch("mkfs", path).map_err(host)?;
-    let new_file = (!address::is(path)).then(|| NewFile::create(path)).transpose().map_err(host)?;
+    let mut new_file =
+        (!address::is(path)).then(|| NewFile::create_image(path)).transpose().map_err(host)?;
     if matches!(mode, OpenMode::Create(_)) {
         volume::prepare(path, size, location).map_err(host)?;
     }
-    let device = address::open(path, mode, location).map_err(host)?;
+    let open = || address::open(path, mode, location);
+    let device = match &mut new_file {
+        Some(new_file) => new_file.open(open),
+        None => open(),
+    };
+    let device = device.map_err(host)?;
     if !options.keep && mode == OpenMode::Write {
         device.discard(0, device.len());
     }

@@ -57,10 +57,11 @@ impl Fs {
         let mut parts = path.split(|b| *b == b'/').filter(|p| !p.is_empty()).peekable();
         let must_be_dir = path.last() == Some(&b'/');
         while let Some(part) = parts.next() {
-            let next = self.lookup(at, part)?;
             let last = parts.peek().is_none();
-            let target =
-                if last && !follow && !must_be_dir { None } else { self.link_target(next)? };
+            let (next, target) = match last && !follow && !must_be_dir {
+                true => (self.lookup(at, part)?, None),
+                false => self.entry_target(at, part)?,
+            };
             at = match target {
                 Some(target) => {
                     *links += 1;
@@ -76,6 +77,24 @@ impl Fs {
             self.with_inode(at, check_dir)?;
         }
         Ok(at)
+    }
+
+    /// The inode of an entry, and its target if it is a symbolic link. Another thread may replace the
+    /// entry meanwhile, which frees the inode that was found: then the new one counts.
+    fn entry_target(&self, dir: Ino, name: &[u8]) -> Result<(Ino, Option<Vec<u8>>)> {
+        let mut found = self.lookup(dir, name)?;
+        loop {
+            let target = self.link_target(found);
+            // What is no link is used by its number alone, which the caller checks.
+            if matches!(target, Ok(None)) {
+                return Ok((found, None));
+            }
+            let now = self.lookup(dir, name)?;
+            if now == found {
+                return Ok((found, target?));
+            }
+            found = now;
+        }
     }
 
     fn link_target(&self, ino: Ino) -> Result<Option<Vec<u8>>> {

@@ -1,7 +1,15 @@
-"""Open files as ``io`` has them."""
+"""Open files as ``io`` has them.
+
+1. A raw file has one position. Calls that use it exclude each other, as the calls on a file
+   descriptor do, so threads may share a file.
+2. An open file keeps its volume: the volume is not collected before the file.
+
+Called by ``Volume.open`` and ``uxfs.fsspec``.
+"""
 
 import io
 import os
+import threading
 
 __all__ = ["RawFile"]
 
@@ -10,9 +18,12 @@ class RawFile(io.RawIOBase):
     """An open file of a volume, unbuffered. ``Volume.open`` returns it for ``buffering=0`` and puts
     the buffers of ``io`` around it otherwise."""
 
-    def __init__(self, native, name, mode):
+    def __init__(self, native, name, mode, volume=None):
         super().__init__()
         self._native = native
+        self._volume = volume
+        # A signal handler may use the file that its own thread is using.
+        self._lock = threading.RLock()
         self._at = 0
         self._append = "a" in mode
         self._reads = "r" in mode or "+" in mode
@@ -42,19 +53,20 @@ class RawFile(io.RawIOBase):
         self._open()
         if not self._reads:
             raise io.UnsupportedOperation("not readable")
-        with memoryview(buffer).cast("B") as view:
+        with self._lock, memoryview(buffer).cast("B") as view:
             data = self._native.pread(len(view), self._at)
             view[: len(data)] = data
-        self._at += len(data)
+            self._at += len(data)
         return len(data)
 
     def readall(self):
         self._open()
         if not self._reads:
             raise io.UnsupportedOperation("not readable")
-        left = max(self._native.stat()[5] - self._at, 0)
-        data = self._native.pread(left, self._at)
-        self._at += len(data)
+        with self._lock:
+            left = max(self._native.stat()[5] - self._at, 0)
+            data = self._native.pread(left, self._at)
+            self._at += len(data)
         return data
 
     def write(self, data, /):
@@ -64,8 +76,9 @@ class RawFile(io.RawIOBase):
         if type(data) is not bytes:
             with memoryview(data).cast("B") as view:
                 data = bytes(view)
-        done = self._native.pwrite(data, self._at)
-        self._at = self._native.stat()[5] if self._append else self._at + done
+        with self._lock:
+            done = self._native.pwrite(data, self._at)
+            self._at = self._native.stat()[5] if self._append else self._at + done
         return done
 
     def seek(self, offset, whence=os.SEEK_SET, /):
@@ -77,10 +90,11 @@ class RawFile(io.RawIOBase):
         }.get(whence)
         if base is None:
             raise ValueError(f"invalid whence ({whence})")
-        at = base() + offset
-        if at < 0:
-            raise OSError(22, os.strerror(22), self.name)
-        self._at = at
+        with self._lock:
+            at = base() + offset
+            if at < 0:
+                raise OSError(22, os.strerror(22), self.name)
+            self._at = at
         return at
 
     def tell(self):
@@ -91,8 +105,9 @@ class RawFile(io.RawIOBase):
         self._open()
         if not self._writes:
             raise io.UnsupportedOperation("not writable")
-        size = self._at if size is None else size
-        self._native.truncate(size)
+        with self._lock:
+            size = self._at if size is None else size
+            self._native.truncate(size)
         return size
 
     def fsync(self, data_only=False):
@@ -113,6 +128,12 @@ class RawFile(io.RawIOBase):
 
 class _Durable:
     """What the buffers add: ``fsync`` writes the buffer first."""
+
+    @property
+    def size(self):
+        """The length of the file without what is still in the buffer, as files of fsspec have it."""
+        raw = self.buffer.raw if isinstance(self, io.TextIOBase) else self.raw
+        return raw._native.stat()[5]
 
     def fsync(self, data_only=False):
         """Writes the buffer, and makes the file durable."""
@@ -144,14 +165,14 @@ class Text(_Durable, io.TextIOWrapper):
 
 
 def layered(raw, mode, buffering, encoding, errors, newline):
-    """The layers that ``open`` of Python would put around a raw file."""
+    """The layers that ``open`` of Python would put around a raw file, the outermost first."""
     binary = "b" in mode
     if binary and (encoding is not None or errors is not None or newline is not None):
         raise ValueError("binary mode takes no encoding, errors or newline argument")
     if buffering == 0:
         if not binary:
             raise ValueError("can't have unbuffered text I/O")
-        return raw
+        return [raw]
     size = buffering if buffering > 1 else 128 << 10
     if "+" in mode:
         buffer = Both(raw, size)
@@ -160,7 +181,7 @@ def layered(raw, mode, buffering, encoding, errors, newline):
     else:
         buffer = Writer(raw, size)
     if binary:
-        return buffer
+        return [buffer]
     text = Text(buffer, encoding or "utf-8", errors, newline, line_buffering=buffering == 1)
     text.mode = mode
-    return text
+    return [text, buffer]

@@ -2,7 +2,9 @@
 
 import os
 import stat as _stat
+import threading
 import warnings
+import weakref
 from typing import NamedTuple
 
 from . import _file, _uxfs
@@ -79,6 +81,10 @@ class CopyError(OSError):
         super().__init__(5, f"{reason}{more}", path)
         self.failures = failures
 
+    def __reduce__(self):
+        # Errors of a pool's workers are pickled.
+        return (type(self), (self.failures,))
+
 
 def _attributes(native):
     mode, ino, nlink, uid, gid, size, times, blocks, block, (major, minor) = native
@@ -131,16 +137,47 @@ class DirEntry:
         return self._volume.stat(self.path, follow_symlinks=follow_symlinks)
 
 
+class _Scan:
+    """The entries of a directory, as ``os.scandir`` returns them: an iterator for ``with``."""
+
+    def __init__(self, entries):
+        self._entries = entries
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        return next(self._entries)
+
+    def close(self):
+        """Ends the iteration."""
+        self._entries = iter(())
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_error):
+        self.close()
+
+
 class Volume:
     """An open volume. ``Volume.open_image`` and ``Volume.mkfs`` make one.
 
     Changes are logged. They are durable after ``sync``, ``fsync`` of a file, ``wait`` for a ticket,
     or ``close``; a ``with`` block closes at its end. A volume that is collected while it is open is
     closed too, with a ResourceWarning.
+
+    A process that forks keeps its volumes for itself. In the child calls fail with EBADF, and the end
+    of a ``with`` block or of the process writes nothing.
     """
 
     def __init__(self, native, image):
+        self._process = os.getpid()
         self._native = native
+        # Open files, each with its outermost layer first: numbered, to flush them in this order.
+        self._layers = weakref.WeakValueDictionary()
+        self._numbers = 0
+        self._lock = threading.Lock()
         #: The path of the image.
         self.image = image
 
@@ -206,9 +243,44 @@ class Volume:
         return cls(made, os.fspath(image))
 
     def close(self):
-        """Writes everything in place, leaves a clean log, and frees the image. Files that are open
-        fail afterwards. Does nothing to a closed volume."""
-        self._native.close()
+        """Writes everything in place, leaves a clean log, and frees the image. The buffers of open
+        files are written first; the files fail afterwards. Does nothing to a closed volume."""
+        try:
+            self._flush()
+        finally:
+            self._native.close()
+
+    def _watch(self, layer):
+        """Has the volume write the buffer of an open file when it closes."""
+        with self._lock:
+            self._numbers += 1
+            self._layers[self._numbers] = layer
+
+    def _open_layers(self):
+        """The layers of the files that are open."""
+        with self._lock:
+            layers = sorted(self._layers.items())
+        for _, layer in layers:
+            try:
+                if not layer.closed:
+                    yield layer
+            except ValueError:
+                pass  # A detached layer.
+
+    def _flush(self):
+        """Writes the buffers of open files. Tries all, and raises the first error."""
+        if self.closed or self._is_forked():
+            return
+        first = None
+        for layer in self._open_layers():
+            try:
+                layer.flush()
+            except ValueError:
+                pass  # Closed meanwhile by another thread.
+            except OSError as error:
+                first = first or error
+        if first is not None:
+            raise first
 
     @property
     def closed(self):
@@ -218,14 +290,19 @@ class Volume:
     def __enter__(self):
         return self
 
+    def _is_forked(self):
+        """Is this a child of the process that opened the volume?"""
+        return self._process != os.getpid()
+
     def __exit__(self, *_error):
-        self.close()
+        if not self._is_forked():
+            self.close()
 
     def __del__(self):
         native = getattr(self, "_native", None)
-        if native is not None and not native.is_closed():
+        if native is not None and not self._is_forked() and not native.is_closed():
             warnings.warn(f"unclosed {self!r}", ResourceWarning, source=self)
-            native.close()
+            self.close()
 
     def __repr__(self):
         return f"<uxfs.Volume {self.image!r}>"
@@ -272,8 +349,11 @@ class Volume:
         if set(flags) - set("rwax+") or ("b" in mode and "t" in mode):
             raise ValueError(f"invalid mode: {mode!r}")
         native = self._native.open_file(os.fsencode(path), flags, permissions)
-        raw = _file.RawFile(native, os.fspath(path), mode)
-        return _file.layered(raw, mode, buffering, encoding, errors, newline)
+        raw = _file.RawFile(native, os.fspath(path), mode, self)
+        layers = _file.layered(raw, mode, buffering, encoding, errors, newline)
+        for layer in layers:
+            self._watch(layer)
+        return layers[0]
 
     def read_bytes(self, path):
         """The content of a file."""
@@ -286,8 +366,10 @@ class Volume:
 
     def write_bytes(self, path, data):
         """Replaces the content of a file, which is created if need be."""
+        # Of a wrong type it fails here, before the old content is gone.
+        view = memoryview(data).cast("B")
         with self.open(path, "wb", 0) as file:
-            return file.write(data)
+            return file.write(view)
 
     def write_text(self, path, text, encoding="utf-8"):
         """Replaces the content of a file, which is created if need be."""
@@ -299,23 +381,28 @@ class Volume:
         """The entries of a directory, as ``os.scandir``."""
         directory = os.fspath(path)
         native = self._native.entries(os.fsencode(path))
-        raw = isinstance(directory, bytes)
-        for name, ino, kind in native:
-            shown = name if raw else os.fsdecode(name)
-            yield DirEntry(self, directory, shown, ino, kind)
+        show = bytes if isinstance(directory, bytes) else os.fsdecode
+        return _Scan(DirEntry(self, directory, show(name), ino, kind) for name, ino, kind in native)
 
     def listdir(self, path="/"):
         """The names in a directory, as ``os.listdir``."""
         return [entry.name for entry in self.scandir(path)]
 
     def walk(self, top="/"):
-        """As ``os.walk``, from the top down; symbolic links are not followed."""
+        """As ``os.walk``, from the top down. Symbolic links to directories are among the directories,
+        and are not followed."""
         dirs, files = [], []
         for entry in self.scandir(top):
-            (dirs if entry.is_dir(follow_symlinks=False) else files).append(entry.name)
+            try:
+                directory = entry.is_dir()
+            except OSError:
+                directory = False
+            (dirs if directory else files).append(entry.name)
         yield top, dirs, files
         for name in dirs:
-            yield from self.walk(os.path.join(top, name))
+            below = os.path.join(top, name)
+            if not _stat.S_ISLNK(self.lstat(below).st_mode):
+                yield from self.walk(below)
 
     def stat(self, path, *, follow_symlinks=True):
         """The attributes of a file."""
@@ -470,5 +557,6 @@ class Volume:
 
     def export(self, archive, path="/"):
         """Writes the tree below ``path`` as a PAX tar to a file of the host. Returns the number of
-        entries and the bytes of data."""
+        entries and the bytes of data. An existing file is replaced when the archive is complete.
+        The tree must not change meanwhile."""
         return self._native.export(os.fsencode(path), os.fsencode(archive))

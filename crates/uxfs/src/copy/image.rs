@@ -1,4 +1,8 @@
 //! A volume as source and target of a copy.
+//!
+//! Other threads may change the volume during a copy. So files and directories are held while they are
+//! used by number: a number that is freed could come to belong to another file. What was found by name
+//! is looked up again once it is held.
 
 use std::io::Read;
 use std::ops::ControlFlow;
@@ -25,9 +29,48 @@ pub struct ImageTarget<'a> {
     creator: Creator,
 }
 
-/// A regular file of a volume that is open for writing.
-pub struct ImageFile {
+/// A reference to an inode: the inode stays while this does.
+pub struct HeldInode<'a> {
+    fs: &'a Fs,
     ino: Ino,
+}
+
+impl<'a> HeldInode<'a> {
+    fn new(fs: &'a Fs, ino: Ino) -> Self {
+        fs.hold(ino);
+        Self { fs, ino }
+    }
+
+    /// Holds the inode that `find` finds.
+    fn find(fs: &'a Fs, find: impl Fn() -> uxfs_core::Result<Ino>) -> uxfs_core::Result<Self> {
+        loop {
+            let held = Self::new(fs, find()?);
+            if find()? == held.ino {
+                return Ok(held);
+            }
+        }
+    }
+
+    /// Holds the inode that was created as `name`, unless another thread has removed it already.
+    fn created(fs: &'a Fs, dir: Ino, name: &[u8], ino: Ino) -> uxfs_core::Result<Self> {
+        let held = Self::new(fs, ino);
+        match fs.lookup(dir, name)? == ino {
+            true => Ok(held),
+            false => Err(uxfs_core::Error::NotFound),
+        }
+    }
+}
+
+impl Drop for HeldInode<'_> {
+    fn drop(&mut self) {
+        // Recovery frees what this fails to free.
+        let _ = self.fs.release(self.ino, 1);
+    }
+}
+
+/// A regular file of a volume that is open for writing.
+pub struct ImageFile<'a> {
+    held: HeldInode<'a>,
     created: bool,
 }
 
@@ -59,29 +102,38 @@ impl<'a> ImageSource<'a> {
         Self { fs, volume }
     }
 
-    /// Opens a file by inode number.
+    /// Opens the file that `find` finds, which is called more than once.
     ///
     /// # Errors
-    /// The inode cannot be read.
-    pub fn open(&self, ino: Ino) -> Result<(Ino, FileInfo)> {
-        Ok((ino, info(self.volume, &self.fs.stat(ino)?)))
+    /// Those of `find`; the inode cannot be read.
+    pub fn open(
+        &self,
+        find: impl Fn() -> uxfs_core::Result<Ino>,
+    ) -> Result<(HeldInode<'a>, FileInfo)> {
+        let held = HeldInode::find(self.fs, find)?;
+        let info = info(self.volume, &self.fs.stat(held.ino)?);
+        Ok((held, info))
     }
 }
 
-impl SourceTree for ImageSource<'_> {
-    type Node = Ino;
+impl<'a> SourceTree for ImageSource<'a> {
+    type Node = HeldInode<'a>;
 
-    fn child(&self, dir: &Ino, name: &[u8], follow: bool) -> Result<(Ino, FileInfo)> {
-        let ino = match follow {
-            true => self.fs.resolve_at(*dir, name, true)?,
-            false => self.fs.lookup(*dir, name)?,
-        };
-        self.open(ino)
+    fn child(
+        &self,
+        dir: &HeldInode<'a>,
+        name: &[u8],
+        follow: bool,
+    ) -> Result<(HeldInode<'a>, FileInfo)> {
+        self.open(|| match follow {
+            true => self.fs.resolve_at(dir.ino, name, true),
+            false => self.fs.lookup(dir.ino, name),
+        })
     }
 
-    fn names(&self, dir: &Ino) -> Result<Vec<Vec<u8>>> {
+    fn names(&self, dir: &HeldInode<'a>) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        self.fs.read_dir(*dir, 0, &mut |entry| {
+        self.fs.read_dir(dir.ino, 0, &mut |entry| {
             if !entry.is_dot() {
                 names.push(entry.name.to_vec());
             }
@@ -90,25 +142,28 @@ impl SourceTree for ImageSource<'_> {
         Ok(names)
     }
 
-    fn link_target(&self, node: &Ino) -> Result<Vec<u8>> {
-        Ok(self.fs.readlink(*node)?)
+    fn link_target(&self, node: &HeldInode<'a>) -> Result<Vec<u8>> {
+        Ok(self.fs.readlink(node.ino)?)
     }
 
-    fn xattrs(&self, node: &Ino) -> Result<Xattrs> {
-        let names = self.fs.list_xattrs(*node)?;
-        names.into_iter().map(|name| Ok((name.clone(), self.fs.get_xattr(*node, &name)?))).collect()
+    fn xattrs(&self, node: &HeldInode<'a>) -> Result<Xattrs> {
+        let names = self.fs.list_xattrs(node.ino)?;
+        names
+            .into_iter()
+            .map(|name| Ok((name.clone(), self.fs.get_xattr(node.ino, &name)?)))
+            .collect()
     }
 
-    fn data(&self, node: &Ino, _size: u64) -> Result<Vec<(u64, u64)>> {
-        let segments = self.fs.segments(*node)?;
+    fn data(&self, node: &HeldInode<'a>, _size: u64) -> Result<Vec<(u64, u64)>> {
+        let segments = self.fs.segments(node.ino)?;
         Ok(segments.iter().filter(|s| s.device.is_some()).map(|s| (s.offset, s.len)).collect())
     }
 
-    fn read(&self, node: &Ino, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Ok(self.fs.read_at(*node, offset, buf)?)
+    fn read(&self, node: &HeldInode<'a>, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        Ok(self.fs.read_at(node.ino, offset, buf)?)
     }
 
-    fn stream(&self, _node: &Ino) -> Result<Box<dyn Read + '_>> {
+    fn stream(&self, _node: &HeldInode<'a>) -> Result<Box<dyn Read + '_>> {
         refused(
             "is a device, FIFO or socket, which has no content in an image: -r copies the file itself",
         )
@@ -119,6 +174,26 @@ impl<'a> ImageTarget<'a> {
     /// A target on `fs`; new files get the credentials of `creator`.
     pub fn new(fs: &'a Fs, volume: u64, creator: Creator) -> Self {
         Self { fs, volume, creator }
+    }
+
+    /// A directory by number, in which to create files.
+    pub fn dir(&self, ino: Ino) -> HeldInode<'a> {
+        HeldInode::new(self.fs, ino)
+    }
+
+    /// Creates a planned file or directory, with the ACLs that it inherits.
+    fn make(
+        &self,
+        dir: &HeldInode<'a>,
+        name: &[u8],
+        want: &Attributes,
+        plan: &Plan,
+    ) -> Result<HeldInode<'a>> {
+        let ino = match want.exact {
+            true => self.fs.create(dir.ino, name, &plan.new)?,
+            false => plan.create(self.fs, dir.ino, name)?,
+        };
+        Ok(HeldInode::created(self.fs, dir.ino, name, ino)?)
     }
 
     /// Plans the inode to create for `want`.
@@ -166,89 +241,92 @@ impl<'a> ImageTarget<'a> {
     }
 }
 
-impl TargetTree for ImageTarget<'_> {
-    type Dir = Ino;
-    type File = ImageFile;
-    type LinkHandle = Ino;
+impl<'a> TargetTree for ImageTarget<'a> {
+    type Dir = HeldInode<'a>;
+    type File = ImageFile<'a>;
+    type LinkHandle = HeldInode<'a>;
 
-    fn find(&self, dir: &Ino, name: &[u8]) -> Result<Option<FileInfo>> {
-        match self.fs.lookup(*dir, name) {
-            Ok(ino) => Ok(Some(info(self.volume, &self.fs.stat(ino)?))),
+    fn find(&self, dir: &HeldInode<'a>, name: &[u8]) -> Result<Option<FileInfo>> {
+        match HeldInode::find(self.fs, || self.fs.lookup(dir.ino, name)) {
+            Ok(found) => Ok(Some(info(self.volume, &self.fs.stat(found.ino)?))),
             Err(uxfs_core::Error::NotFound) => Ok(None),
             Err(other) => Err(other.into()),
         }
     }
 
-    fn id(&self, dir: &Ino) -> Result<FileId> {
-        Ok((self.volume, dir.0))
+    fn id(&self, dir: &HeldInode<'a>) -> Result<FileId> {
+        Ok((self.volume, dir.ino.0))
     }
 
-    fn enter(&self, dir: &Ino, name: &[u8]) -> Result<Ino> {
-        Ok(self.fs.lookup(*dir, name)?)
+    fn enter(&self, dir: &HeldInode<'a>, name: &[u8]) -> Result<HeldInode<'a>> {
+        Ok(HeldInode::find(self.fs, || self.fs.lookup(dir.ino, name))?)
     }
 
-    fn make_dir(&self, dir: &Ino, name: &[u8], want: &Attributes) -> Result<Ino> {
-        let plan = self.plan(*dir, S_IFDIR, want)?;
-        let ino = self.fs.create(*dir, name, &plan.new)?;
-        if !want.exact {
-            plan.finish(self.fs, ino)?;
-        }
-        Ok(ino)
+    fn make_dir(
+        &self,
+        dir: &HeldInode<'a>,
+        name: &[u8],
+        want: &Attributes,
+    ) -> Result<HeldInode<'a>> {
+        self.make(dir, name, want, &self.plan(dir.ino, S_IFDIR, want)?)
     }
 
-    fn finish_dir(&self, dir: &Ino, want: &Attributes) -> Result<()> {
-        self.finish(*dir, want, false)
+    fn finish_dir(&self, dir: &HeldInode<'a>, want: &Attributes) -> Result<()> {
+        self.finish(dir.ino, want, false)
     }
 
     fn open_file(
         &self,
-        dir: &Ino,
+        dir: &HeldInode<'a>,
         name: &[u8],
         want: &Attributes,
         exists: bool,
-    ) -> Result<ImageFile> {
+    ) -> Result<ImageFile<'a>> {
         if exists {
-            let ino = self.fs.lookup(*dir, name)?;
-            self.fs.truncate(ino, 0)?;
-            return Ok(ImageFile { ino, created: false });
+            let held = self.enter(dir, name)?;
+            self.fs.truncate(held.ino, 0)?;
+            return Ok(ImageFile { held, created: false });
         }
-        let plan = self.plan(*dir, S_IFREG, want)?;
-        let ino = self.fs.create(*dir, name, &plan.new)?;
-        if !want.exact {
-            plan.finish(self.fs, ino)?;
-        }
-        Ok(ImageFile { ino, created: true })
+        let held = self.make(dir, name, want, &self.plan(dir.ino, S_IFREG, want)?)?;
+        Ok(ImageFile { held, created: true })
     }
 
     fn can_share(&self, (volume, _): FileId) -> bool {
         volume == self.volume && self.fs.geo.has_reflink()
     }
 
-    fn share(&self, file: &ImageFile, (_, ino): FileId) -> Result<()> {
-        Ok(self.fs.clone_file(Ino(ino), file.ino)?)
+    fn share(&self, file: &ImageFile<'a>, (_, ino): FileId) -> Result<()> {
+        Ok(self.fs.clone_file(Ino(ino), file.held.ino)?)
     }
 
-    fn write(&self, file: &ImageFile, offset: u64, data: &[u8]) -> Result<()> {
-        Ok(self.fs.write_at(file.ino, offset, data)?)
+    fn write(&self, file: &ImageFile<'a>, offset: u64, data: &[u8]) -> Result<()> {
+        Ok(self.fs.write_at(file.held.ino, offset, data)?)
     }
 
-    fn finish_file(&self, file: ImageFile, size: u64, want: &Attributes) -> Result<()> {
-        if self.fs.stat(file.ino)?.size != size {
-            self.fs.truncate(file.ino, size)?;
+    fn finish_file(&self, file: ImageFile<'a>, size: u64, want: &Attributes) -> Result<()> {
+        if self.fs.stat(file.held.ino)?.size != size {
+            self.fs.truncate(file.held.ino, size)?;
         }
-        self.finish(file.ino, want, file.created)
+        self.finish(file.held.ino, want, file.created)
     }
 
-    fn make_symlink(&self, dir: &Ino, name: &[u8], target: &[u8], want: &Attributes) -> Result<()> {
-        let plan = self.plan(*dir, S_IFLNK, want)?;
+    fn make_symlink(
+        &self,
+        dir: &HeldInode<'a>,
+        name: &[u8],
+        target: &[u8],
+        want: &Attributes,
+    ) -> Result<()> {
+        let plan = self.plan(dir.ino, S_IFLNK, want)?;
         let new = NewInode { mode: S_IFLNK | 0o777, ..plan.new };
-        let ino = self.fs.symlink(*dir, name, target, &new)?;
-        self.finish(ino, &Attributes { exact: false, ..want.clone() }, true)
+        let ino = self.fs.symlink(dir.ino, name, target, &new)?;
+        let held = HeldInode::created(self.fs, dir.ino, name, ino)?;
+        self.finish(held.ino, &Attributes { exact: false, ..want.clone() }, true)
     }
 
     fn make_special(
         &self,
-        dir: &Ino,
+        dir: &HeldInode<'a>,
         name: &[u8],
         info: &FileInfo,
         want: &Attributes,
@@ -256,25 +334,22 @@ impl TargetTree for ImageTarget<'_> {
         let FileKind::Special(kind) = info.kind else {
             return refused("not a device, fifo or socket");
         };
-        let mut plan = self.plan(*dir, kind, want)?;
+        let mut plan = self.plan(dir.ino, kind, want)?;
         plan.new.rdev = info.rdev;
-        let ino = self.fs.create(*dir, name, &plan.new)?;
-        if !want.exact {
-            plan.finish(self.fs, ino)?;
-        }
-        self.finish(ino, want, true)
+        let held = self.make(dir, name, want, &plan)?;
+        self.finish(held.ino, want, true)
     }
 
-    fn link_handle(&self, dir: &Ino, name: &[u8]) -> Result<Ino> {
-        Ok(self.fs.lookup(*dir, name)?)
+    fn link_handle(&self, dir: &HeldInode<'a>, name: &[u8]) -> Result<HeldInode<'a>> {
+        self.enter(dir, name)
     }
 
-    fn link(&self, link_handle: &Ino, dir: &Ino, name: &[u8]) -> Result<()> {
-        Ok(self.fs.link(*link_handle, *dir, name)?)
+    fn link(&self, link_handle: &HeldInode<'a>, dir: &HeldInode<'a>, name: &[u8]) -> Result<()> {
+        Ok(self.fs.link(link_handle.ino, dir.ino, name)?)
     }
 
-    fn remove(&self, dir: &Ino, name: &[u8]) -> Result<()> {
+    fn remove(&self, dir: &HeldInode<'a>, name: &[u8]) -> Result<()> {
         debug_assert!(posix::is_plain_name(name));
-        Ok(self.fs.unlink(*dir, name)?)
+        Ok(self.fs.unlink(dir.ino, name)?)
     }
 }

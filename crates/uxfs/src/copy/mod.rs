@@ -27,7 +27,7 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 pub use host::{HostDir, HostSource, HostTarget};
-pub use image::{ImageSource, ImageTarget};
+pub use image::{HeldInode, ImageSource, ImageTarget};
 pub use sides::{
     Attributes, CopyError, FileId, FileInfo, FileKind, SourceTree, TargetTree, Xattrs,
 };

@@ -14,8 +14,8 @@ use super::error::{Fault, PathError, Result};
 use super::file::Held;
 use super::lookup;
 use super::metadata::{FileType, Metadata};
-use super::path::os_string;
-use super::volume::{Shared, Volume};
+use super::path::{bytes_of, os_string};
+use super::volume::Volume;
 
 /// Entries read at a time.
 const BATCH: usize = 256;
@@ -29,11 +29,13 @@ struct Found {
 /// The entries of a directory, without `.` and `..`, in no order that means something. Entries that
 /// are added or removed meanwhile may or may not be seen; all others are, once.
 pub struct ReadDir {
-    held: Held,
+    held: Arc<Held>,
     path: PathBuf,
     entries: VecDeque<Found>,
     next: u64,
     ended: bool,
+    /// The error behind the last entry, which ends the iteration.
+    failed: Option<Fault>,
 }
 
 impl fmt::Debug for ReadDir {
@@ -44,7 +46,7 @@ impl fmt::Debug for ReadDir {
 
 /// An entry of a directory.
 pub struct DirEntry {
-    shared: Arc<Shared>,
+    held: Arc<Held>,
     dir: PathBuf,
     name: OsString,
     ino: Ino,
@@ -69,8 +71,14 @@ impl Volume {
             if !lookup::is_dir(fs, held.ino)? {
                 return Err(uxfs_core::Error::NotDir.into());
             }
-            let (path, entries) = (path.to_owned(), VecDeque::new());
-            Ok(ReadDir { held, path, entries, next: 0, ended: false })
+            Ok(ReadDir {
+                held: Arc::new(held),
+                path: path.to_owned(),
+                entries: VecDeque::new(),
+                next: 0,
+                ended: false,
+                failed: None,
+            })
         })
     }
 }
@@ -109,13 +117,15 @@ impl Iterator for ReadDir {
             && !self.ended
             && let Err(fault) = self.fill()
         {
-            // An error ends the iteration.
-            self.ended = true;
-            return Some(Err(PathError::new("read_dir", &self.path, fault)));
+            // The entries before it come first.
+            (self.ended, self.failed) = (true, Some(fault));
         }
-        let Found { name, ino, kind } = self.entries.pop_front()?;
+        let Some(Found { name, ino, kind }) = self.entries.pop_front() else {
+            let fault = self.failed.take()?;
+            return Some(Err(PathError::new("read_dir", &self.path, fault)));
+        };
         Some(Ok(DirEntry {
-            shared: Arc::clone(&self.held.shared),
+            held: Arc::clone(&self.held),
             dir: self.path.clone(),
             name: os_string(name),
             ino,
@@ -156,9 +166,13 @@ impl DirEntry {
     /// # Errors
     /// ENOENT if the file was removed meanwhile; the errors of [`Fs::stat`].
     pub fn metadata(&self) -> Result<Metadata> {
-        let found = self
-            .shared
-            .run(|fs| Ok(Metadata { stat: fs.stat(self.ino)?, block_size: fs.geo.block_size }));
+        let volume = Volume(Arc::clone(&self.held.shared));
+        let found = self.held.shared.run(|fs| {
+            let name = bytes_of(Path::new(&self.name));
+            // By name, as in std::fs: the inode may have become that of another file.
+            let file = volume.hold(fs, || Ok(fs.lookup(self.held.ino, &name)?))?;
+            Ok(Metadata { stat: fs.stat(file.ino)?, block_size: fs.geo.block_size })
+        });
         found.map_err(|fault| PathError::new("metadata", &self.path(), fault))
     }
 }

@@ -22,6 +22,8 @@ pub(super) enum Fault {
 impl Fault {
     pub(super) const NOT_FOUND: Self = Self::Volume(Error::NotFound);
     pub(super) const CLOSED: Self = Self::Refused(9, "the volume is closed");
+    pub(super) const FORKED: Self =
+        Self::Refused(9, "the volume belongs to the process that forked this one");
 
     pub(super) fn invalid(text: &'static str) -> Self {
         Self::Volume(Error::Invalid(text))
@@ -43,6 +45,7 @@ impl Fault {
         match self {
             Self::Volume(error) => error.kind(),
             Self::Host(error) => error.kind(),
+            Self::Refused(1, _) => io::ErrorKind::PermissionDenied,
             Self::Refused(16, _) => io::ErrorKind::ResourceBusy,
             Self::Refused(..) => io::ErrorKind::Other,
             #[cfg(feature = "mkfs")]
@@ -53,15 +56,22 @@ impl Fault {
     }
 }
 
-/// The errno of a host error; that of its kind, or EIO, if it has none.
+/// The Linux errno of a host error: its own on Linux; that of its kind, or EIO, if it has none or the
+/// host has other numbers.
 fn host_errno(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or_else(|| match error.kind() {
+    let own = if cfg!(target_os = "linux") { error.raw_os_error() } else { None };
+    own.unwrap_or_else(|| match error.kind() {
         io::ErrorKind::NotFound => 2,
         io::ErrorKind::PermissionDenied => 13,
         io::ErrorKind::ResourceBusy => 16,
         io::ErrorKind::AlreadyExists => 17,
         io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => 22,
+        io::ErrorKind::NotADirectory => 20,
+        io::ErrorKind::IsADirectory => 21,
+        io::ErrorKind::FileTooLarge => 27,
         io::ErrorKind::StorageFull => 28,
+        io::ErrorKind::ReadOnlyFilesystem => 30,
+        io::ErrorKind::BrokenPipe => 32,
         io::ErrorKind::Unsupported => 95,
         _ => 5,
     })

@@ -6,16 +6,15 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uxfs_core::journal::Ticket;
-use uxfs_core::{AtomicRange, Error, ErrorCursor, Fs, SyncKind};
+use uxfs_core::{AtomicRange, Error, ErrorCursor, Fs, SyncKind, journal};
 use uxfs_format::Ino;
-use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
+use uxfs_format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 
 use super::error::{Fault, PathError, Result};
 use super::lookup::{self, Last};
 use super::metadata::{FileTimes, Metadata, Permissions};
 use super::options::{Creation, FileOptions};
-use super::volume::{Shared, Volume};
+use super::volume::{Shared, Ticket, Volume};
 
 /// Most symbolic links followed to the place of a new file.
 const LINKS_MAX: u32 = 40;
@@ -90,6 +89,7 @@ impl Volume {
                 return Err(Error::ReadOnly.into());
             }
             if how.truncate && !new {
+                let _beside = self.0.change(held.ino);
                 fs.truncate(held.ino, 0)?;
             }
             let errors = Mutex::new(fs.error_cursor(held.ino));
@@ -118,7 +118,8 @@ impl Volume {
             return Ok((found, false));
         }
         let (mut base, mut path) = (fs.root(), path.to_vec());
-        for _ in 0..=LINKS_MAX {
+        let mut links = 0;
+        while links <= LINKS_MAX {
             let place = lookup::place(fs, base, &path)?;
             let name = match place.last {
                 _ if place.slash && place.last != Last::Root => return Err(Error::IsDir.into()),
@@ -143,14 +144,16 @@ impl Volume {
             if how.exclusive {
                 return Err(Error::Exists.into());
             }
-            if fs.stat(ino)?.mode & S_IFMT == S_IFLNK {
-                (base, path) = (place.dir, fs.readlink(ino)?);
+            let held = self.hold_at(fs, ino);
+            if lookup::entry(fs, place.dir, name)? != Some(ino) {
+                // Another thread removed or replaced it meanwhile.
                 continue;
             }
-            let held = self.hold_at(fs, ino);
-            if lookup::entry(fs, place.dir, name)? == Some(ino) {
+            if !lookup::is_symlink(fs, ino)? {
                 return Ok((held, false));
             }
+            links += 1;
+            (base, path) = (place.dir, fs.readlink(ino)?);
         }
         Err(Error::Loop.into())
     }
@@ -248,7 +251,10 @@ impl Volume {
         for (file, offset, data) in ranges {
             all.push(AtomicRange { ino: file.held.ino, offset: *offset, data });
         }
-        self.on_image("write_atomic", |fs| Ok(fs.write_atomic(&all)?))
+        self.on_image("write_atomic", |fs| {
+            let _beside: Vec<_> = all.iter().map(|range| self.0.change(range.ino)).collect();
+            Ok(fs.write_atomic(&all)?)
+        })
     }
 }
 
@@ -279,11 +285,16 @@ impl File {
         if self.write { Ok(()) } else { Err(Fault::Refused(9, "not open for writing")) }
     }
 
+    /// Updates the access time. As in Linux, one that cannot be updated stays as it is: a full host
+    /// does not keep files from being read. A volume that has stopped answers nothing.
     fn accessed(&self, fs: &Fs) -> core::result::Result<(), Fault> {
-        if !self.held.shared.options.engine.read_only {
-            fs.accessed(self.held.ino, self.held.shared.options.atime)?;
+        if self.held.shared.options.engine.read_only {
+            return Ok(());
         }
-        Ok(())
+        match fs.accessed(self.held.ino, self.held.shared.options.atime) {
+            Err(error) if fs.stopped_by().is_some() => Err(error.into()),
+            Ok(()) | Err(_) => Ok(()),
+        }
     }
 
     /// Reads at `offset`, and leaves the position alone. Returns the number of bytes, which is
@@ -314,14 +325,16 @@ impl File {
     fn put(&self, data: &[u8], offset: u64) -> Result<u64> {
         self.call("write", |fs| {
             self.may_write()?;
-            let (at, _one);
-            if self.append {
-                _one = self.held.shared.appends.lock();
-                at = fs.stat(self.held.ino)?.size;
+            let (shared, ino) = (&self.held.shared, self.held.ino);
+            let (_alone, _beside);
+            let at = if self.append {
+                _alone = shared.append_to(ino);
+                fs.stat(ino)?.size
             } else {
-                at = offset;
-            }
-            fs.write_at(self.held.ino, at, data)?;
+                _beside = shared.change(ino);
+                offset
+            };
+            fs.write_at(ino, at, data)?;
             Ok(at + data.len() as u64)
         })
     }
@@ -352,10 +365,10 @@ impl File {
     /// # Errors
     /// The errors of [`Fs::begin_fsync`].
     pub fn ticket(&self) -> Result<Ticket> {
-        self.call("ticket", |fs| self.begin_sync(fs, SyncKind::All))
+        self.call("ticket", |fs| Ok(self.held.shared.ticket(self.begin_sync(fs, SyncKind::All)?)))
     }
 
-    fn begin_sync(&self, fs: &Fs, kind: SyncKind) -> core::result::Result<Ticket, Fault> {
+    fn begin_sync(&self, fs: &Fs, kind: SyncKind) -> core::result::Result<journal::Ticket, Fault> {
         if self.held.shared.options.engine.read_only {
             return Ok(fs.ticket());
         }
@@ -371,6 +384,7 @@ impl File {
             if !self.write {
                 return Err(Fault::invalid("not open for writing"));
             }
+            let _beside = self.held.shared.change(self.held.ino);
             Ok(fs.truncate(self.held.ino, len)?)
         })
     }

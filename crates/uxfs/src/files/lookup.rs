@@ -47,7 +47,7 @@ pub(super) fn place<'a>(fs: &Fs, base: Ino, path: &'a [u8]) -> Result<Place<'a>,
 }
 
 /// Refuses a path that no system call takes.
-fn check(path: &[u8]) -> Result<(), Fault> {
+pub(super) fn check(path: &[u8]) -> Result<(), Fault> {
     if path.is_empty() {
         return Err(Fault::NOT_FOUND);
     }

@@ -12,7 +12,10 @@
 //! 3. Results and kinds of errors are those of `std::fs` on Linux, except where a method says
 //!    otherwise.
 //! 4. An open file keeps its volume open. After [`Volume::close`] its methods fail with EBADF.
-//! 5. A dropped volume is closed like an explicitly closed one. The errors of that are kept for
+//! 5. A process that forks keeps its volumes for itself. In the child each call fails with EBADF, and
+//!    closing and dropping write nothing. The child has a copy of the image's file, so the image stays
+//!    locked until both have closed it or ended.
+//! 6. A dropped volume is closed like an explicitly closed one. The errors of that are kept for
 //!    [`drop_errors`].
 
 mod dir;
@@ -35,4 +38,4 @@ pub use file::File;
 pub use metadata::{FileTimes, FileType, Metadata, Permissions};
 pub use options::{FileOptions, VolumeOptions};
 pub use tree::Walk;
-pub use volume::{Volume, drop_errors};
+pub use volume::{Ticket, Volume, drop_errors};

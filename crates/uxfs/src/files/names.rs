@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use uxfs_core::{Error, Fs, RenameFlags, SetAttr};
 use uxfs_format::Ino;
-use uxfs_format::inode::S_IFDIR;
+use uxfs_format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 
 use super::error::{Fault, Result};
+use super::file::Held;
 use super::lookup::{self, Last};
 use super::metadata::{FileTimes, Metadata, Permissions};
 use super::path::{bytes_of, os_string};
@@ -23,7 +24,7 @@ impl Volume {
     /// # Errors
     /// Those of looking the path up.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        self.on_path("metadata", path.as_ref(), |fs, bytes| metadata_of(fs, bytes, true))
+        self.on_path("metadata", path.as_ref(), |fs, bytes| self.metadata_of(fs, bytes, true))
     }
 
     /// The attributes of a file; a symbolic link is not followed.
@@ -32,7 +33,7 @@ impl Volume {
     /// Those of looking the path up.
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
         let path = path.as_ref();
-        self.on_path("symlink_metadata", path, |fs, bytes| metadata_of(fs, bytes, false))
+        self.on_path("symlink_metadata", path, |fs, bytes| self.metadata_of(fs, bytes, false))
     }
 
     /// Does the path lead to a file? False for a symbolic link that leads nowhere.
@@ -68,13 +69,18 @@ impl Volume {
         })
     }
 
-    /// Creates a device, FIFO, socket or empty file, as mknod(2) does. `mode` holds the type;
-    /// `rdev` is the major and minor number of a device.
+    /// Creates a device, FIFO, socket or empty file, as mknod(2) does. `mode` holds the type, a regular
+    /// file if it holds none; `rdev` is the major and minor number of a device.
     ///
     /// # Errors
-    /// EEXIST; the errors of [`Fs::create`].
+    /// EEXIST; EPERM for a directory; the errors of [`Fs::create`].
     pub fn mknod(&self, path: impl AsRef<Path>, mode: u16, rdev: (u32, u32)) -> Result<()> {
         self.on_path("mknod", path.as_ref(), |fs, bytes| {
+            let mode = match mode & S_IFMT {
+                0 => S_IFREG | mode,
+                S_IFDIR => return Err(Fault::Refused(1, "create_dir makes directories")),
+                _ => mode,
+            };
             let (dir, name) = lookup::vacant(fs, bytes, false)?;
             self.0.options.creator.create(fs, dir, name, mode, rdev)?;
             Ok(())
@@ -148,9 +154,9 @@ impl Volume {
         self.on_path("hard_link", original.as_ref(), |fs, original| {
             let link = bytes_of(link.as_ref());
             lookup::without_nul(&link)?;
-            let ino = lookup::inode(fs, original, false)?;
+            let held = self.held(fs, original, false)?;
             let (dir, name) = lookup::vacant(fs, &link, false)?;
-            Ok(fs.link(ino, dir, name)?)
+            Ok(fs.link(held.ino, dir, name)?)
         })
     }
 
@@ -179,7 +185,7 @@ impl Volume {
     /// EINVAL if the file is not a symbolic link; those of looking the path up.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         self.on_path("read_link", path.as_ref(), |fs, bytes| {
-            let target = fs.readlink(lookup::inode(fs, bytes, false)?)?;
+            let target = fs.readlink(self.held(fs, bytes, false)?.ino)?;
             Ok(PathBuf::from(os_string(target)))
         })
     }
@@ -190,8 +196,8 @@ impl Volume {
     /// The errors of [`Fs::set_attr`].
     pub fn set_permissions(&self, path: impl AsRef<Path>, permissions: Permissions) -> Result<()> {
         self.on_path("set_permissions", path.as_ref(), |fs, bytes| {
-            let ino = lookup::inode(fs, bytes, true)?;
-            Ok(posix::change_mode(fs, ino, permissions.bits())?)
+            let held = self.held(fs, bytes, true)?;
+            Ok(posix::change_mode(fs, held.ino, permissions.bits())?)
         })
     }
 
@@ -201,7 +207,7 @@ impl Volume {
     /// The errors of [`Fs::set_attr`].
     pub fn set_times(&self, path: impl AsRef<Path>, times: FileTimes, follow: bool) -> Result<()> {
         self.on_path("set_times", path.as_ref(), |fs, bytes| {
-            set_times(fs, lookup::inode(fs, bytes, follow)?, times)
+            set_times(fs, self.held(fs, bytes, follow)?.ino, times)
         })
     }
 
@@ -218,7 +224,7 @@ impl Volume {
         follow: bool,
     ) -> Result<()> {
         self.on_path("chown", path.as_ref(), |fs, bytes| {
-            Ok(posix::change_owner(fs, lookup::inode(fs, bytes, follow)?, uid, gid)?)
+            Ok(posix::change_owner(fs, self.held(fs, bytes, follow)?.ino, uid, gid)?)
         })
     }
 
@@ -228,8 +234,22 @@ impl Volume {
     /// EISDIR; the errors of [`Fs::truncate`].
     pub fn truncate(&self, path: impl AsRef<Path>, len: u64) -> Result<()> {
         self.on_path("truncate", path.as_ref(), |fs, bytes| {
-            Ok(fs.truncate(lookup::inode(fs, bytes, true)?, len)?)
+            let held = self.held(fs, bytes, true)?;
+            let _beside = self.0.change(held.ino);
+            Ok(fs.truncate(held.ino, len)?)
         })
+    }
+}
+
+impl Volume {
+    /// The file at the end of a path, held: a call that changes it by number changes no other.
+    pub(super) fn held(&self, fs: &Fs, path: &[u8], follow: bool) -> Outcome<Held> {
+        self.hold(fs, || lookup::inode(fs, path, follow))
+    }
+
+    fn metadata_of(&self, fs: &Fs, path: &[u8], follow: bool) -> Outcome<Metadata> {
+        let stat = fs.stat(self.held(fs, path, follow)?.ino)?;
+        Ok(Metadata { stat, block_size: fs.geo.block_size })
     }
 }
 
@@ -239,11 +259,6 @@ pub(super) fn set_times(fs: &Fs, ino: Ino, times: FileTimes) -> Outcome<()> {
         fs.set_attr(ino, &change)?;
     }
     Ok(())
-}
-
-fn metadata_of(fs: &Fs, path: &[u8], follow: bool) -> Outcome<Metadata> {
-    let stat = fs.stat(lookup::inode(fs, path, follow)?)?;
-    Ok(Metadata { stat, block_size: fs.geo.block_size })
 }
 
 fn rename(fs: &Fs, from: &[u8], to: &[u8], flags: RenameFlags) -> Outcome<()> {

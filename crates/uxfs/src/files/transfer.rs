@@ -56,7 +56,7 @@ impl Volume {
             };
             let to = CopyTo {
                 tree: &target,
-                dir: Rc::new(place.dir),
+                dir: Rc::new(target.dir(place.dir)),
                 name: name.to_vec(),
                 display_path: bytes.to_vec(),
                 path: bytes.to_vec(),
@@ -86,8 +86,9 @@ impl Volume {
         let (target, dir) = opened.map_err(|fault| PathError::new("copy_out", host, fault))?;
         self.on_path("copy_out", from.as_ref(), |fs, bytes| {
             let source = ImageSource::new(fs, VOLUME);
-            let ino = lookup::inode(fs, bytes, options.follow != Follow::Never)?;
-            let (node, info) = source.open(ino).map_err(fault)?;
+            lookup::check(bytes)?;
+            let follow = options.follow != Follow::Never;
+            let (node, info) = source.open(|| fs.resolve(bytes, follow)).map_err(fault)?;
             let from = CopyFrom { tree: &source, node, info, display_path: bytes.to_vec() };
             let to = CopyTo {
                 tree: &target,

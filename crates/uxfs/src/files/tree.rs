@@ -9,7 +9,7 @@ use uxfs_format::Ino;
 
 use super::dir::{DirEntry, ReadDir};
 use super::error::{Fault, PathError, Result};
-use super::file::File;
+use super::file::{File, Held};
 use super::lookup::{self, Last};
 use super::options::FileOptions;
 use super::volume::Volume;
@@ -17,6 +17,8 @@ use crate::posix;
 
 /// Bytes copied at a time.
 const WINDOW: usize = 1 << 20;
+/// Most entries of a tree that may be gone before they are removed.
+const GONE_MAX: u32 = 1 << 20;
 
 impl Volume {
     /// Creates a directory and those above it that do not exist.
@@ -54,25 +56,27 @@ impl Volume {
         }
     }
 
-    /// Removes a directory with everything in it. Symbolic links are removed, not followed.
+    /// Removes a directory with everything in it. Symbolic links are removed, not followed. Entries
+    /// that another thread removes meanwhile are no error.
     ///
     /// # Errors
-    /// ENOTDIR if the path leads to a file; the errors of [`Fs::unlink`] and [`Fs::rmdir`]. What was
-    /// removed before the error stays removed.
+    /// ENOTDIR if the path leads to a file, or to a link and ends in a slash; the errors of
+    /// [`Fs::unlink`] and [`Fs::rmdir`]. What was removed before the error stays removed.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.on_path("remove_dir_all", path.as_ref(), |fs, bytes| {
-            let ino = lookup::inode(fs, bytes, false)?;
             let place = lookup::place(fs, fs.root(), bytes)?;
             let Last::Name(name) = place.last else {
                 return Err(Fault::invalid("a path that ends in '.' or '..', or the root"));
             };
-            if lookup::is_symlink(fs, ino)? {
+            // The entry itself: a slash behind a link would lead to the directory behind it.
+            let held = self.hold(fs, || Ok(fs.lookup(place.dir, name)?))?;
+            if lookup::is_symlink(fs, held.ino)? && !place.slash {
                 return Ok(fs.unlink(place.dir, name)?);
             }
-            if !lookup::is_dir(fs, ino)? {
+            if !lookup::is_dir(fs, held.ino)? {
                 return Err(Error::NotDir.into());
             }
-            remove_tree(fs, place.dir, name, ino)
+            self.remove_tree(fs, place.dir, name, held)
         })
     }
 
@@ -98,6 +102,7 @@ impl Volume {
         target.set_len(0)?;
         let shared = self.on_path("copy", from.as_ref(), |fs, _| {
             let able = fs.geo.has_reflink() && !meta.is_empty();
+            let _beside = self.0.change(target.ino());
             Ok(able && fs.clone_file(source.ino(), target.ino()).is_ok())
         });
         if !shared? {
@@ -118,36 +123,77 @@ impl Volume {
     }
 }
 
-fn remove_tree(fs: &Fs, parent: Ino, name: &[u8], top: Ino) -> core::result::Result<(), Fault> {
-    // The directories on the way down, each with its name in the one before.
-    let mut levels = vec![(parent, name.to_vec(), top)];
-    let mut entered = HashSet::from([parent, top]);
-    while let Some((parent, name, dir)) = levels.last() {
-        let mut first = None;
-        fs.read_dir(*dir, 0, &mut |entry| {
-            if entry.is_dot() || !posix::is_plain_name(entry.name) {
-                return std::ops::ControlFlow::Continue(());
+/// A directory that is being emptied: its name in the one above, and a reference to it.
+struct Level {
+    parent: Ino,
+    name: Vec<u8>,
+    dir: Held,
+}
+
+impl Volume {
+    fn remove_tree(
+        &self,
+        fs: &Fs,
+        parent: Ino,
+        name: &[u8],
+        top: Held,
+    ) -> core::result::Result<(), Fault> {
+        let mut entered = HashSet::from([parent, top.ino]);
+        let mut gone = 0;
+        let mut levels = vec![Level { parent, name: name.to_vec(), dir: top }];
+        while let Some(Level { parent, name, dir }) = levels.last() {
+            let mut first = None;
+            fs.read_dir(dir.ino, 0, &mut |entry| {
+                if entry.is_dot() || !posix::is_plain_name(entry.name) {
+                    return std::ops::ControlFlow::Continue(());
+                }
+                first = Some(entry.name.to_vec());
+                std::ops::ControlFlow::Break(())
+            })?;
+            let Some(below) = first else {
+                unless_gone(fs.rmdir(*parent, name).map_err(Fault::from))?;
+                levels.pop();
+                continue;
+            };
+            let found = self.hold(fs, || Ok(fs.lookup(dir.ino, &below)?));
+            let removed = match unless_gone(found)? {
+                Some(found) if lookup::is_dir(fs, found.ino)? => Err(found),
+                Some(_) => Ok(unless_gone(fs.unlink(dir.ino, &below).map_err(Fault::from))?),
+                None => Ok(None),
+            };
+            let found = match removed {
+                Err(below) => below,
+                Ok(Some(())) => continue,
+                Ok(None) => {
+                    // In a damaged directory an entry may be listed and never found.
+                    gone += 1;
+                    if gone > GONE_MAX {
+                        return Err(Fault::NOT_FOUND);
+                    }
+                    continue;
+                }
+            };
+            if !entered.insert(found.ino) {
+                let what = uxfs_format::Place::Inode(found.ino);
+                let detail = "is reached by two paths";
+                let check = uxfs_format::Check::Loop;
+                return Err(Error::corrupt("directory", what, check, detail).into());
             }
-            first = Some((entry.name.to_vec(), entry.ino));
-            std::ops::ControlFlow::Break(())
-        })?;
-        let Some((below, ino)) = first else {
-            fs.rmdir(*parent, name)?;
-            levels.pop();
-            continue;
-        };
-        if !lookup::is_dir(fs, ino)? {
-            fs.unlink(*dir, &below)?;
-            continue;
+            levels.push(Level { parent: dir.ino, name: below, dir: found });
         }
-        if !entered.insert(ino) {
-            let what = uxfs_format::Place::Inode(ino);
-            let detail = "is reached by two paths";
-            return Err(Error::corrupt("directory", what, uxfs_format::Check::Loop, detail).into());
-        }
-        levels.push((*dir, below, ino));
+        Ok(())
     }
-    Ok(())
+}
+
+/// `None` if the file is gone: another thread removed it.
+fn unless_gone<T>(
+    outcome: core::result::Result<T, Fault>,
+) -> core::result::Result<Option<T>, Fault> {
+    match outcome {
+        Ok(done) => Ok(Some(done)),
+        Err(Fault::Volume(Error::NotFound)) => Ok(None),
+        Err(other) => Err(other),
+    }
 }
 
 /// Copies data window by window; windows of zeroes become holes.

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
-use uxfs_core::journal::Ticket;
-use uxfs_core::{Devices, Error, Fs, LogWorker, StatFs};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use uxfs_core::{Devices, Error, Fs, LogWorker, StatFs, journal};
 use uxfs_disk::{BlockDev, OpenMode};
 use uxfs_format::Ino;
 
@@ -17,6 +17,12 @@ use crate::volume;
 
 /// Errors kept for [`drop_errors`]; the oldest are dropped beyond this number.
 const KEPT: usize = 64;
+
+/// Locks of content; files share them.
+const CONTENTS: usize = 64;
+
+/// The number of the next volume that is opened.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 static DROP_ERRORS: Mutex<Vec<PathError>> = Mutex::new(Vec::new());
 
@@ -33,14 +39,29 @@ struct Engine {
     fs: Arc<Fs>,
 }
 
+/// The durability of what was changed up to a moment on one volume: [`Volume::wait`] waits for it.
+/// Tickets belong to one opening of a volume; others refuse them with EINVAL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket {
+    /// [`Shared::number`].
+    volume: u64,
+    inner: journal::Ticket,
+}
+
 /// What a volume and its open files share.
 pub(super) struct Shared {
+    /// Another one for each opening of a volume in this process.
+    number: u64,
+    /// The process that opened the volume. A child process has a copy of the engine, whose writes would
+    /// destroy the volume: it may not run it, nor close it.
+    process: u32,
     /// `None` after the volume was closed.
     engine: RwLock<Option<Engine>>,
     image: PathBuf,
     pub(super) options: VolumeOptions,
-    /// Held while data is appended to a file.
-    pub(super) appends: Mutex<()>,
+    /// Locks of the content of files, by inode: an append finds the end of the file and writes there
+    /// while no other call of this interface changes the length.
+    contents: [RwLock<()>; CONTENTS],
 }
 
 impl Shared {
@@ -49,11 +70,51 @@ impl Shared {
         &self,
         f: impl FnOnce(&Fs) -> core::result::Result<R, Fault>,
     ) -> core::result::Result<R, Fault> {
-        f(&self.engine.read().as_ref().ok_or(Fault::CLOSED)?.fs)
+        self.check_process()?;
+        // Recursive: `f` may call the volume, and a thread that closes it may wait already.
+        f(&self.engine.read_recursive().as_ref().ok_or(Fault::CLOSED)?.fs)
+    }
+
+    fn check_process(&self) -> core::result::Result<(), Fault> {
+        match self.process == std::process::id() {
+            true => Ok(()),
+            false => Err(Fault::FORKED),
+        }
+    }
+
+    fn content(&self, ino: Ino) -> &RwLock<()> {
+        &self.contents[(ino.0 % CONTENTS as u64) as usize]
+    }
+
+    /// Keeps other threads from changing the content of a file.
+    pub(super) fn append_to(&self, ino: Ino) -> RwLockWriteGuard<'_, ()> {
+        self.content(ino).write()
+    }
+
+    /// Keeps other threads from appending to a file.
+    pub(super) fn change(&self, ino: Ino) -> RwLockReadGuard<'_, ()> {
+        // Recursive: a call that changes several files may have this lock already.
+        self.content(ino).read_recursive()
+    }
+
+    /// The ticket of the engine, as one of this volume.
+    pub(super) fn ticket(&self, inner: journal::Ticket) -> Ticket {
+        Ticket { volume: self.number, inner }
+    }
+
+    fn own(&self, ticket: Ticket) -> core::result::Result<journal::Ticket, Fault> {
+        match ticket.volume == self.number {
+            true => Ok(ticket.inner),
+            false => Err(Fault::invalid("a ticket of another volume, or of an earlier opening")),
+        }
     }
 
     /// Releases a reference to an inode, also from within [`Shared::run`].
     pub(super) fn release(&self, ino: Ino) {
+        // In a child process a thread that does not exist there may hold the locks.
+        if self.check_process().is_err() {
+            return;
+        }
         // A thread that closes the volume may wait already, for the reader around this one.
         if let Some(engine) = &*self.engine.read_recursive() {
             // Recovery frees what this fails to free.
@@ -62,6 +123,7 @@ impl Shared {
     }
 
     fn close(&self) -> core::result::Result<(), Fault> {
+        self.check_process()?;
         let engine = self.engine.write().take();
         let Some(Engine { worker, fs }) = engine else { return Ok(()) };
         // The worker's own reference ends with its thread.
@@ -75,6 +137,11 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
+        if self.check_process().is_err() {
+            // Neither its threads nor its locks can be relied on in a child process.
+            std::mem::forget(self.engine.get_mut().take());
+            return;
+        }
         if let Err(fault) = self.close() {
             let mut kept = DROP_ERRORS.lock();
             if kept.len() == KEPT {
@@ -159,14 +226,16 @@ impl Volume {
     ) -> core::result::Result<Self, Fault> {
         let fs = Arc::new(Fs::open_devices(Devices::new(dev), options.engine.clone())?);
         let worker = match options.background && !options.engine.read_only {
-            true => Some(LogWorker::start(&fs, uxfs_core::journal::LogWorkOptions::default())?),
+            true => Some(LogWorker::start(&fs, journal::LogWorkOptions::default())?),
             false => None,
         };
         Ok(Self(Arc::new(Shared {
+            number: NEXT.fetch_add(1, Ordering::Relaxed),
+            process: std::process::id(),
             engine: RwLock::new(Some(Engine { worker: Mutex::new(worker), fs })),
             image: image.to_owned(),
             options: options.clone(),
-            appends: Mutex::default(),
+            contents: std::array::from_fn(|_| RwLock::default()),
         })))
     }
 
@@ -204,10 +273,12 @@ impl Volume {
 
     /// Closes the volume: everything is written in place, and the log is left clean. Files that are
     /// still open fail with EBADF afterwards, as do other handles of the volume. Waits for calls that
-    /// run in other threads. Closing a closed volume does nothing.
+    /// run in other threads, so it must not be called inside of [`Self::with_fs`] or by the listener of a
+    /// copy. Closing a closed volume does nothing.
     ///
     /// # Errors
-    /// The errors of [`Fs::close`]. The volume is closed all the same.
+    /// The errors of [`Fs::close`]: the volume is closed all the same. EBADF in a child process, which
+    /// leaves the volume to its parent.
     pub fn close(self) -> Result<()> {
         self.0.close().map_err(|fault| PathError::new("close", &self.0.image, fault))
     }
@@ -225,7 +296,7 @@ impl Volume {
     /// # Errors
     /// The errors of [`Fs::begin_sync`].
     pub fn ticket(&self) -> Result<Ticket> {
-        self.on_image("ticket", |fs| Ok(fs.begin_sync()?))
+        self.on_image("ticket", |fs| Ok(self.0.ticket(fs.begin_sync()?)))
     }
 
     /// A ticket for the order of all changes so far: no later change survives a crash that they do not
@@ -234,7 +305,7 @@ impl Volume {
     /// # Errors
     /// As [`Self::ticket`].
     pub fn order(&self) -> Result<Ticket> {
-        self.on_image("order", |fs| Ok(fs.order()?))
+        self.on_image("order", |fs| Ok(self.0.ticket(fs.order()?)))
     }
 
     /// A ticket for the durability of all changes so far, also in ordered mode.
@@ -242,23 +313,23 @@ impl Volume {
     /// # Errors
     /// As [`Self::ticket`].
     pub fn durable(&self) -> Result<Ticket> {
-        self.on_image("durable", |fs| Ok(fs.durable()?))
+        self.on_image("durable", |fs| Ok(self.0.ticket(fs.durable()?)))
     }
 
     /// Is everything up to the ticket on stable storage?
     ///
     /// # Errors
-    /// EBADF if the volume is closed.
+    /// EBADF if the volume is closed; EINVAL for a ticket of another one.
     pub fn is_durable(&self, ticket: Ticket) -> Result<bool> {
-        self.on_image("is_durable", |fs| Ok(fs.is_durable(ticket)))
+        self.on_image("is_durable", |fs| Ok(fs.is_durable(self.0.own(ticket)?)))
     }
 
     /// Waits until everything up to the ticket is on stable storage.
     ///
     /// # Errors
-    /// The errors of [`uxfs_core::Engine::wait`].
+    /// EINVAL for a ticket of another volume; the errors of [`uxfs_core::Engine::wait`].
     pub fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.on_image("wait", |fs| Ok(fs.wait(ticket)?))
+        self.on_image("wait", |fs| Ok(fs.wait(self.0.own(ticket)?)?))
     }
 
     /// The totals of the volume: blocks, inodes, UUID, label.
@@ -308,13 +379,14 @@ fn make(
 
     let layout = uxfs_mkfs::Layout::new(options, size)?;
     volume::wants_qcow2(image, &Location::whole())?;
-    let new = NewFile::create(image)?;
+    let mut new = NewFile::create_image(image)?;
     let old = std::fs::metadata(image)?;
     if !old.is_file() || old.len() > 0 {
         return Err(Error::Exists.into());
     }
     volume::prepare(image, layout.size_bytes(), &Location::whole())?;
-    let dev = volume::open(image, OpenMode::Create(layout.size_bytes()), &Location::whole())?;
+    let mode = OpenMode::Create(layout.size_bytes());
+    let dev = new.open(|| volume::open(image, mode, &Location::whole()))?;
     let mut write = uxfs_mkfs::WriteOptions::default();
     // A new file reads as zeroes.
     write.zero_log = true;

@@ -6,7 +6,6 @@ use std::path::Path;
 use uxfs_core::XattrMode;
 
 use super::error::Result;
-use super::lookup;
 use super::volume::Volume;
 use crate::posix;
 
@@ -22,7 +21,7 @@ impl Volume {
         follow: bool,
     ) -> Result<Vec<u8>> {
         self.on_path("get_xattr", path.as_ref(), |fs, bytes| {
-            Ok(fs.get_xattr(lookup::inode(fs, bytes, follow)?, name.as_ref())?)
+            Ok(fs.get_xattr(self.held(fs, bytes, follow)?.ino, name.as_ref())?)
         })
     }
 
@@ -39,8 +38,8 @@ impl Volume {
         follow: bool,
     ) -> Result<()> {
         self.on_path("set_xattr", path.as_ref(), |fs, bytes| {
-            let ino = lookup::inode(fs, bytes, follow)?;
-            Ok(posix::set_xattr(fs, ino, name.as_ref(), value.as_ref(), mode)?)
+            let held = self.held(fs, bytes, follow)?;
+            Ok(posix::set_xattr(fs, held.ino, name.as_ref(), value.as_ref(), mode)?)
         })
     }
 
@@ -55,7 +54,7 @@ impl Volume {
         follow: bool,
     ) -> Result<()> {
         self.on_path("remove_xattr", path.as_ref(), |fs, bytes| {
-            Ok(fs.remove_xattr(lookup::inode(fs, bytes, follow)?, name.as_ref())?)
+            Ok(fs.remove_xattr(self.held(fs, bytes, follow)?.ino, name.as_ref())?)
         })
     }
 
@@ -65,7 +64,7 @@ impl Volume {
     /// The errors of [`uxfs_core::Fs::list_xattrs`].
     pub fn list_xattrs(&self, path: impl AsRef<Path>, follow: bool) -> Result<Vec<Vec<u8>>> {
         self.on_path("list_xattrs", path.as_ref(), |fs, bytes| {
-            Ok(fs.list_xattrs(lookup::inode(fs, bytes, follow)?)?)
+            Ok(fs.list_xattrs(self.held(fs, bytes, follow)?.ino)?)
         })
     }
 }

@@ -118,11 +118,13 @@ fn into_new(
     let first = origin.open(0)?;
     let adjust = options.adjust(true)?;
     let host = || ImportError::host(&options.image);
-    let new_file = NewFile::create(&options.image).map_err(host())?;
+    let mut new_file = NewFile::create_image(&options.image).map_err(host())?;
     let existed = zero && !new_file.is_new();
     let mut empty_on_error = EmptyOnError::new(&options.image, false);
     volume::prepare(&options.image, size, &options.location).map_err(host())?;
-    let device = open_device(options, OpenMode::Create(size))?;
+    let device = new_file
+        .open(|| volume::open(&options.image, OpenMode::Create(size), &options.location))
+        .map_err(host())?;
     empty_on_error.armed = existed;
     let mut write_options = mkfs::WriteOptions::default();
     (write_options.in_progress, write_options.zero_log) = (open.unfinished, zero);

@@ -249,7 +249,9 @@ impl SourceTree for HostSource {
     }
 
     fn read(&self, node: &HostNode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Ok(rustix::io::pread(node.fd()?, buf, offset)?)
+        let fd = node.fd()?;
+        // A signal may interrupt reading on network file systems.
+        Ok(rustix::io::retry_on_intr(|| rustix::io::pread(&fd, &mut *buf, offset))?)
     }
 
     fn stream(&self, node: &HostNode) -> Result<Box<dyn Read + '_>> {
