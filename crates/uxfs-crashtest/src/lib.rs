@@ -23,6 +23,7 @@ mod in_process;
 mod job;
 mod junit;
 mod kernel;
+mod left;
 mod leg;
 mod lines;
 mod names;
