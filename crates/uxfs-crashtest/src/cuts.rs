@@ -211,8 +211,9 @@ mod tests {
             assert_eq!(each.len(), most, "{writes} {most}: one occurs twice");
             for fate in [Fate::Torn, Fate::Missing, Fate::Alone] {
                 // A program that writes data, an index and a log in turn: each meets each fate.
-                for turn in 0..if most < 50 { 1 } else { 3 } {
-                    let in_turn = |loss: &&Loss| most < 50 || loss.event % 3 == turn;
+                let turns = if most < writes { 1 } else { 3 };
+                for turn in 0..turns {
+                    let in_turn = |loss: &&Loss| loss.event % turns == turn;
                     let met = losses.iter().filter(in_turn).any(|loss| loss.fate == fate);
                     assert!(met, "{writes} {most}: no {fate:?} at {turn}");
                 }

@@ -246,9 +246,10 @@ impl<'a> Case<'a> {
         let [Kept::File(file)] = least.iter().copied().collect::<Vec<_>>()[..] else { return None };
         let acked = self.run.operations_before(self.last_ack());
         let old = self.tree(acked);
-        let Some(Kind::File(old)) = old.nodes.get(&file).map(|node| &node.kind) else {
-            return None;
-        };
+        // A new file may have the number of one that is gone.
+        let now = self.tree(done);
+        let same = old.nodes.get(&file).filter(|node| now.same(file, node).is_some());
+        let Some(Kind::File(old)) = same.map(|node| &node.kind) else { return None };
         let overwrites = |operation: &&Operation| match &operation.what {
             Action::Written { ino, offset, .. } => *ino == file && *offset < old.len() as u64,
             Action::Resized { ino, size } => *ino == file && *size < old.len() as u64,

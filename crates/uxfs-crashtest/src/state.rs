@@ -50,7 +50,7 @@ impl fmt::Display for State {
                     let mut text = String::new();
                     for range in sectors {
                         let sep = if text.is_empty() { "" } else { ";" };
-                        write!(text, "{sep}{}", span(range.start, range.end - 1))?;
+                        write!(text, "{sep}{}", span(range.start, range.end.saturating_sub(1)))?;
                     }
                     parts.push(format!("{}[{text}]", survivor.event));
                 }

@@ -141,13 +141,17 @@ fn acknowledgements_and_flushes_have_one_order() {
 fn a_setup_that_leaves_a_process_on_a_kernel_is_refused() {
     let leg = leg(KernelFs::Ext4, "");
     let mut plan = plan(&["test", "-e", "made"], None);
-    let daemon = "touch made; setsid sh -c 'exec >/dev/null 2>&1; touch /dev/shm/here; exec sleep 600' & \
-                  until [ -e /dev/shm/here ]; do sleep 0.01; done";
-    plan.setup = Some(daemon.into());
+    let daemon = |how: &str, file: &str| {
+        format!(
+            "touch made; {how} sh -c 'exec >/dev/null 2>&1; touch /dev/shm/{file}; exec sleep 600' & \
+             until [ -e /dev/shm/{file} ]; do sleep 0.01; done"
+        )
+    };
+    plan.setup = Some(daemon("setsid", "marked"));
     let error = run(&plan, &leg, &|_| {}).err().unwrap().to_string();
     assert!(error.contains("--setup left processes"), "{error}");
     // One that hides its environment is seen by the unmount.
-    plan.setup = Some(daemon.replace("setsid", "setsid env -i"));
+    plan.setup = Some(daemon("setsid env -i", "hidden"));
     let error = run(&plan, &leg, &|_| {}).err().unwrap().to_string();
     assert!(error.contains("cannot be unmounted"), "{error}");
 }
