@@ -133,7 +133,11 @@ fn damaged(text: &str) -> Option<Problem> {
 fn without_a_check_each_state_is_examined() {
     let stub = Stub {
         tree: Box::new(|_| Some(tree(&[true; SECTORS]))),
-        damage: Box::new(|disk| if disk[1] { None } else { damaged("a block is lost") }),
+        // The first states, which lack all, have the same files and are sound.
+        damage: Box::new(|disk| match disk[..2] {
+            [true, false] => damaged("a block is lost"),
+            _ => None,
+        }),
         ..Stub::default()
     };
     let failure = tested(&stub, None).unwrap().failure.unwrap();
