@@ -33,7 +33,7 @@ pub(crate) struct Small {
     pub(crate) notes: Vec<String>,
 }
 
-/// Makes a failed state small. `judge` tries a state; told to do it anew, it takes nothing from memory.
+/// Makes a failed state small. `judge` tries a state; if it is to try it anew, it takes no known verdict.
 pub(crate) fn made_small(
     run: &Run,
     failed: &State,
