@@ -68,7 +68,7 @@ pub enum Explanation {
     },
 }
 
-/// Does the check accept these files? An error says why it cannot be told.
+/// Does the check accept these files? An error says why that is unknown.
 type Accepts<'a> = dyn Fn(&Tree) -> Result<bool, String> + 'a;
 
 /// A failed state, and what is needed to explain it.
@@ -106,7 +106,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Does the check accept these files? If it cannot be told, no explanation is given.
+    /// Does the check accept these files? If that is unknown, no explanation is given.
     fn passes(&self, tree: &Tree) -> bool {
         let mut unsure = self.unsure.borrow_mut();
         if unsure.is_some() {

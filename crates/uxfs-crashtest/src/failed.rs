@@ -152,8 +152,8 @@ impl Test<'_> {
         case.explain()
     }
 
-    /// Does the check accept these files, in a directory of the host? An error says why it cannot be
-    /// told.
+    /// Does the check accept these files, in a directory of the host? An error says why that is
+    /// unknown.
     fn accepts(
         &self,
         check: &str,

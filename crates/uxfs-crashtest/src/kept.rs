@@ -2,7 +2,7 @@
 //!
 //! 1. A sync of a file keeps its content. One of a directory keeps its names, and of a new file below no
 //!    content.
-//! 2. Files are told apart by number and generation: a number is used again.
+//! 2. A file is known by number and generation: a number is used again.
 //!
 //! `explain` puts trees together with it.
 
