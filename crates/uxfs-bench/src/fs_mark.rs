@@ -14,7 +14,7 @@ use crate::in_process::{self, InProcess};
 use crate::kernel::{Kind, Mounted};
 use crate::settings::{DELAYLOG, KERNEL, Setting, settings_of_round};
 use crate::table::{Run, Table};
-use crate::traffic::Durability;
+use crate::traffic::{Durability, Traffic};
 use crate::{BenchError, Result};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,14 +200,26 @@ fn fs_mark_mounted(
     scratch: &Scratch,
     mounted: &Mounted,
 ) -> Result<Run> {
-    let before = mounted.traffic()?;
     let files = options.files.each(threads);
-    let rate = run_fs_mark(scratch, &mounted.dir, threads, files, options.durable)?;
-    let during = mounted.traffic()? - before;
-    mounted.sync()?;
-    let all = mounted.traffic()? - before;
     let steps = u64::from(threads) * u64::from(files);
-    Ok(Run { rate, worst_ms: None, seconds: steps as f64 / rate, steps, during, all })
+    let mark = || run_fs_mark(scratch, &mounted.dir, threads, files, options.durable);
+    measured(steps, || mounted.traffic(), || mounted.sync(), mark)
+}
+
+/// A run of fs_mark. Its own rate leaves out what it does before and after its files. The traffic is that
+/// of the whole process, and so is the time that the traffic is divided by.
+pub(crate) fn measured(
+    steps: u64,
+    traffic: impl Fn() -> Result<Traffic>,
+    sync: impl Fn() -> Result<()>,
+    mark: impl FnOnce() -> Result<f64>,
+) -> Result<Run> {
+    let before = traffic()?;
+    let (seconds, rate) = host::timed(mark)?;
+    let during = traffic()? - before;
+    sync()?;
+    let all = traffic()? - before;
+    Ok(Run { rate, worst_ms: None, seconds, steps, during, all })
 }
 
 /// Runs fs_mark in a directory. Returns files per second.
@@ -240,6 +252,24 @@ pub(crate) fn run_fs_mark(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An fs_mark that works before its own clock starts, and whose rate says a microsecond.
+    #[test]
+    fn the_traffic_of_a_whole_process_is_divided_by_the_time_of_the_whole_process() {
+        let before = std::time::Duration::from_millis(50);
+        let slow = || {
+            std::thread::sleep(before);
+            Ok(1e9)
+        };
+        let bytes = std::cell::Cell::new(0);
+        let traffic = || {
+            bytes.set(bytes.get() + 1000);
+            Ok(Traffic { log_bytes: bytes.get(), ..Traffic::default() })
+        };
+        let run = measured(1000, traffic, || Ok(()), slow).unwrap();
+        assert!(run.seconds >= before.as_secs_f64(), "{run:?}");
+        assert_eq!((run.rate, run.during.log_bytes, run.all.log_bytes), (1e9, 1000, 2000));
+    }
 
     #[test]
     fn names_are_of_forty_bytes_and_differ() {

@@ -3,6 +3,8 @@
 use core::fmt;
 use std::borrow::Cow;
 
+use crate::table::median;
+
 /// A measured row: its samples and their durability.
 #[derive(Clone, Debug)]
 pub struct Row {
@@ -24,11 +26,9 @@ impl Row {
         }
     }
 
-    /// The middle sample; 0 without any.
+    /// The median of the samples; 0 without any.
     pub fn median(&self) -> f64 {
-        let mut sorted = self.samples.clone();
-        sorted.sort_by(f64::total_cmp);
-        sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+        median(self.samples.clone())
     }
 
     fn spread(&self) -> (f64, f64) {
@@ -117,6 +117,16 @@ impl fmt::Display for Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_median_of_two_rounds_lies_between_them() {
+        let mut row = Row::new("row", "");
+        assert_eq!(row.median(), 0.0);
+        for (sample, median) in [(1.0, 1.0), (3.0, 2.0), (8.0, 3.0)] {
+            row.samples.push(sample);
+            assert_eq!(row.median(), median);
+        }
+    }
 
     #[test]
     fn ratios_are_of_medians() {

@@ -65,7 +65,8 @@ impl Line {
     }
 }
 
-fn median(mut all: Vec<f64>) -> f64 {
+/// The middle of these, or between the two in the middle; 0 of none.
+pub(crate) fn median(mut all: Vec<f64>) -> f64 {
     all.sort_by(f64::total_cmp);
     let middle = |at: usize| all.get(at).copied().unwrap_or(0.0);
     f64::midpoint(middle(all.len() / 2), middle(all.len().saturating_sub(1) / 2))

@@ -5,10 +5,13 @@
 //! 2. Then the windows between flushes: each write at risk missing alone, arriving alone, or torn in
 //!    its middle.
 //! 3. Then random states from the seed.
-//! 4. The number of states decides how many of 1 and 2 there are, evenly over the run: at most half
-//!    and a quarter of all. The same run, seed and number give the same states.
+//! 4. The number of states decides how many of 1 and 2 there are, evenly over the run, with its first and its
+//!    last: at most half and a quarter of all. The same run, seed and number give the same states.
+//! 5. The kinds of 2 occur equally often, and not in step with the writes: a program repeats itself.
+//! 6. Which writes survive is listed for the chosen states only.
 
 use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 
 use uxfs_testkit::{Event, Rng, Survivor};
 
@@ -21,7 +24,9 @@ pub(crate) fn states(run: &Run, pace: &str, count: usize, seed: u64) -> Vec<Stat
     let mut seen = HashSet::new();
     let mut add = |at: usize, survivors: Vec<Survivor>, states: &mut Vec<State>| {
         let state = State::new(pace, at, survivors);
-        if seen.insert(state.clone()) {
+        let mut hasher = DefaultHasher::new();
+        state.hash(&mut hasher);
+        if seen.insert(hasher.finish()) {
             states.push(state);
         }
     };
@@ -30,9 +35,8 @@ pub(crate) fn states(run: &Run, pace: &str, count: usize, seed: u64) -> Vec<Stat
         add(at, Vec::new(), &mut states);
         add(at, run.recording.at_risk(at).into_iter().map(Survivor::whole).collect(), &mut states);
     }
-    let windows = in_windows(run);
-    for (at, survivors) in evenly(&windows, count / 4) {
-        add(at, survivors, &mut states);
+    for loss in losses(run, count / 4) {
+        add(loss.at, loss.survivors(run), &mut states);
     }
     let mut rng = Rng::spread(seed);
     let start = run.start();
@@ -65,39 +69,95 @@ fn boundaries(run: &Run) -> Vec<usize> {
     moments
 }
 
-/// Each single loss before each flush.
-fn in_windows(run: &Run) -> Vec<(usize, Vec<Survivor>)> {
-    let mut found = Vec::new();
+/// What becomes of one write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// Its first half arrives, and all others.
+    Torn,
+    /// All others arrive.
+    Missing,
+    /// It alone arrives.
+    Alone,
+}
+
+/// A loss before a flush, or before the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Loss {
+    at: usize,
+    event: usize,
+    fate: Fate,
+}
+
+/// The fates of a write: one of a single sector cannot be torn.
+fn fates(run: &Run, event: usize) -> &'static [Fate] {
+    const ALL: &[Fate] = &[Fate::Torn, Fate::Missing, Fate::Alone];
+    if run.recording.sectors(event) > 1 { ALL } else { &ALL[1..] }
+}
+
+/// Single losses before each flush: all, or `most` of them, evenly over the writes.
+fn losses(run: &Run, most: usize) -> Vec<Loss> {
+    let most = most.max(1);
     let events = run.recording.events();
     let flushes = (run.start()..events.len()).filter(|at| matches!(events[*at], Event::Flush));
+    let mut writes = Vec::new();
     for at in flushes.chain([events.len()]) {
-        let risk = run.recording.at_risk(at);
-        let others = |but: usize| risk.iter().copied().filter(move |event| *event != but);
-        for &event in &risk {
-            let without: Vec<Survivor> = others(event).map(Survivor::whole).collect();
-            let sectors = run.recording.sectors(event);
-            if sectors > 1 {
-                let half =
-                    Survivor { event, sectors: Some(std::iter::once(0..sectors / 2).collect()) };
-                let mut torn = without.clone();
-                torn.push(half);
-                torn.sort_by_key(|survivor| survivor.event);
-                found.push((at, torn));
-            }
-            found.push((at, without));
-            found.push((at, vec![Survivor::whole(event)]));
-        }
+        writes.extend(run.recording.at_risk(at).into_iter().map(|event| (at, event)));
+    }
+    let all: usize = writes.iter().map(|(_, event)| fates(run, *event).len()).sum();
+    let mut found = Vec::with_capacity(most.min(all));
+    let mut taken = |(at, event): (usize, usize), first: usize, count: usize| {
+        let fates = fates(run, event).iter().cycle().skip(first);
+        found.extend(fates.take(count).map(|fate| Loss { at, event, fate: *fate }));
+    };
+    if all <= most {
+        writes.iter().for_each(|write| taken(*write, 0, fates(run, write.1).len()));
+        return found;
+    }
+    let chosen = evenly(&writes, most);
+    // Those that are left over go to the first writes.
+    let (each, more) = (most / chosen.len(), most % chosen.len());
+    for (number, write) in chosen.into_iter().enumerate() {
+        let fates = fates(run, write.1).len();
+        taken(write, turned(number, fates), (each + usize::from(number < more)).min(fates));
     }
     found
 }
 
-/// At most `most` of them, evenly.
-fn evenly<T: Clone>(all: &[T], most: usize) -> Vec<T> {
+/// A number below `below`, each equally often, in an order that has no period.
+fn turned(number: usize, below: usize) -> usize {
+    // 2^64 divided by the golden ratio.
+    let turned = (number as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32;
+    usize::try_from((turned * below as u64) >> 32).unwrap_or(0)
+}
+
+impl Loss {
+    /// The writes that arrive.
+    fn survivors(self, run: &Run) -> Vec<Survivor> {
+        let Self { at, event, fate } = self;
+        if fate == Fate::Alone {
+            return vec![Survivor::whole(event)];
+        }
+        let half = 0..run.recording.sectors(event) / 2;
+        let arrived = run.recording.at_risk(at).into_iter().filter_map(|other| {
+            let torn =
+                || Survivor { event, sectors: Some(std::iter::once(half.clone()).collect()) };
+            match other == event {
+                false => Some(Survivor::whole(other)),
+                true => (fate == Fate::Torn).then(torn),
+            }
+        });
+        arrived.collect()
+    }
+}
+
+/// At most `most` of them, evenly, with the first and the last.
+fn evenly<T: Copy>(all: &[T], most: usize) -> Vec<T> {
     let most = most.max(1);
     if all.len() <= most {
         return all.to_vec();
     }
-    (0..most).map(|at| all[at * all.len() / most].clone()).collect()
+    let last = all.len() - 1;
+    (0..most).map(|at| all[at * last / (most - 1).max(1)]).collect()
 }
 
 #[cfg(test)]
@@ -128,6 +188,49 @@ mod tests {
             assert!(names.iter().any(|name| name == wanted), "{wanted} is not in {names:?}");
         }
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
+    }
+
+    /// `writes` writes of two sectors, and a flush.
+    fn of_writes(writes: usize) -> Run {
+        let len = writes as u64 * 1024;
+        let recorder = Recorder::new(MemDev::new(len), 1 << 40);
+        (0..writes as u64).for_each(|write| recorder.write_at(write * 1024, &[1; 1024]).unwrap());
+        recorder.flush().unwrap();
+        recorder.finish(MemDev::new(len))
+    }
+
+    /// Also where there are as many writes as states, or a multiple.
+    #[test]
+    fn every_kind_of_loss_occurs_for_every_kind_of_write() {
+        for (writes, most) in [(83, 83), (166, 83), (249, 83), (250, 250), (100, 230), (70, 10)] {
+            let run = of_writes(writes);
+            let losses = losses(&run, most);
+            assert_eq!(losses.len(), most);
+            let each: HashSet<_> =
+                losses.iter().map(|loss| (loss.event, loss.fate as u8)).collect();
+            assert_eq!(each.len(), most, "{writes} {most}: one occurs twice");
+            for fate in [Fate::Torn, Fate::Missing, Fate::Alone] {
+                // A program that writes data, an index and a log in turn: each meets each fate.
+                let turns = if most < writes { 1 } else { 3 };
+                for turn in 0..turns {
+                    let in_turn = |loss: &&Loss| loss.event % turns == turn;
+                    let met = losses.iter().filter(in_turn).any(|loss| loss.fate == fate);
+                    assert!(met, "{writes} {most}: no {fate:?} at {turn}");
+                }
+            }
+        }
+        assert_eq!(losses(&of_writes(4), 100).len(), 12);
+        let ends = |most| evenly(&[1, 2, 3, 4, 5, 6, 7], most);
+        assert_eq!((ends(1), ends(2), ends(3)), (vec![1], vec![1, 7], vec![1, 4, 7]));
+    }
+
+    /// Each state lists the writes that arrive: it is made for those that are tried, and not for all.
+    #[test]
+    fn a_long_window_needs_little_memory() {
+        let run = of_writes(20_000);
+        let states = states(&run, "p", 100, 1);
+        assert_eq!(states.len(), 100);
+        assert_eq!(losses(&run, 25).len(), 25);
     }
 
     #[test]

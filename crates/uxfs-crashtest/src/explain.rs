@@ -5,21 +5,26 @@
 //!    are a smallest set.
 //! 2. What is tried are trees in memory, written to a directory of the host. If the check does not fail
 //!    on the failed state there, nothing is concluded from it.
+//!    If it cannot be asked, or only of too many files, nothing is concluded either.
 //! 3. Not every fault lacks a call: a program may acknowledge too early, or pass through files that the
 //!    check refuses, whatever is synced. Then that is said.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use uxfs_testkit::Event;
 
+use crate::kept::{Kept, changed_last, differences, is_synced, repaired};
 use crate::operations::{Action, Name, Operation, apply};
 use crate::recorder::{Mark, Run};
-use crate::tree::{Ino, Kind, Node, Tree};
+use crate::tree::{Ino, Kind, Tree};
 
 /// Most later moments that are tried.
 const LATER: usize = 200;
+
+/// Most files of which the check is asked.
+const ASKED_MAX: usize = 500;
 
 /// A call that was missing before an acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,40 +68,74 @@ pub enum Explanation {
     },
 }
 
-/// What a call keeps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Kept {
-    File(Ino),
-    Dir(Ino),
-}
+/// Does the check accept these files? An error says why that is unknown.
+type Accepts<'a> = dyn Fn(&Tree) -> Result<bool, String> + 'a;
 
 /// A failed state, and what is needed to explain it.
 pub(crate) struct Case<'a> {
-    pub(crate) run: &'a Run,
+    run: &'a Run,
     /// The files before the program ran.
-    pub(crate) before: &'a Tree,
+    before: &'a Tree,
     /// The event before which the power failed.
-    pub(crate) at: usize,
+    at: usize,
     /// The files of the failed state.
-    pub(crate) recovered: &'a Tree,
-    /// Does the check accept these files?
-    pub(crate) passes: &'a dyn Fn(&Tree) -> bool,
+    recovered: &'a Tree,
+    accepts: &'a Accepts<'a>,
+    asked: Cell<usize>,
+    /// Why an answer is missing.
+    unsure: RefCell<Option<String>>,
 }
 
-impl Case<'_> {
+impl<'a> Case<'a> {
+    pub(crate) fn new(
+        run: &'a Run,
+        before: &'a Tree,
+        at: usize,
+        recovered: &'a Tree,
+        accepts: &'a Accepts<'a>,
+    ) -> Self {
+        let (asked, unsure) = (Cell::new(0), RefCell::new(None));
+        Self { run, before, at, recovered, accepts, asked, unsure }
+    }
+
     pub(crate) fn explain(&self) -> Explanation {
+        let found = self.explained();
+        match self.unsure.take() {
+            None => found,
+            Some(why) => unknown(&format!("the check could not be asked: {why}")),
+        }
+    }
+
+    /// Does the check accept these files? If that is unknown, no explanation is given.
+    fn passes(&self, tree: &Tree) -> bool {
+        let mut unsure = self.unsure.borrow_mut();
+        if unsure.is_some() {
+            return false;
+        }
+        self.asked.set(self.asked.get() + 1);
+        let accepted = match self.asked.get() > ASKED_MAX {
+            true => Err("too many files would have to be tried".into()),
+            false => (self.accepts)(tree),
+        };
+        accepted.unwrap_or_else(|why| {
+            *unsure = Some(why);
+            false
+        })
+    }
+
+    fn explained(&self) -> Explanation {
         if self.run.operations.is_empty() {
             return unknown("what the program did to its files was not recorded");
         }
         if !self.run.operations.are_short() {
-            return unknown("a file of the program was too long to be followed");
+            return unknown("what the program wrote is too long to be followed");
         }
-        if (self.passes)(self.recovered) {
+        if self.passes(self.recovered) {
             return unknown("the check accepts the same files in a directory of the host");
         }
         let done = self.run.operations_before(self.at);
         let now = self.tree(done);
-        if (self.passes)(&now) {
+        if self.passes(&now) {
             return self.missing(&now, done);
         }
         if let Some(found) = self.unsynced_mapping(&now, done) {
@@ -106,7 +145,7 @@ impl Case<'_> {
             return found;
         }
         let mut later = (done + 1..=self.operations().len()).take(LATER);
-        match later.find(|count| (self.passes)(&self.tree(*count))) {
+        match later.find(|count| self.passes(&self.tree(*count))) {
             Some(number) => {
                 let operation = self.words(&self.operations()[number - 1]);
                 Explanation::Early { operation, number }
@@ -135,7 +174,7 @@ impl Case<'_> {
     /// accepts?
     fn refused_between(&self, done: usize) -> Option<Explanation> {
         let acked = self.run.operations_before(self.last_ack());
-        let refused = |count: &usize| !(self.passes)(&self.tree(*count));
+        let refused = |count: &usize| !self.passes(&self.tree(*count));
         if refused(&acked) {
             return None;
         }
@@ -147,7 +186,7 @@ impl Case<'_> {
     /// The fewest syncs that make the check pass.
     fn missing(&self, now: &Tree, done: usize) -> Explanation {
         let all = differences(now, self.recovered);
-        let passes = |kept: &BTreeSet<Kept>| (self.passes)(&repaired(self.recovered, now, kept));
+        let passes = |kept: &BTreeSet<Kept>| self.passes(&repaired(self.recovered, now, kept));
         if !passes(&all) {
             return unknown("owners, permissions or times differ, which are not followed");
         }
@@ -179,11 +218,13 @@ impl Case<'_> {
         let under_way = |kept: &Kept| {
             changed_last(operations, *kept) >= Some(acked) && is_synced(promised, *kept)
         };
-        if let (true, Some(found)) = (least.iter().all(under_way), self.refused_between(done)) {
+        if least.iter().all(under_way)
+            && let Some(found) = self.refused_between(done)
+        {
             return found;
         }
         // If the files of the acknowledgement are enough, the calls belong before it.
-        let enough = (self.passes)(&repaired(self.recovered, &self.tree(acked), &least));
+        let enough = self.passes(&repaired(self.recovered, &self.tree(acked), &least));
         let until = if enough { acked } else { done };
         let lacking = least.iter().filter(|kept| !synced(kept));
         Explanation::Missing(lacking.map(|kept| self.call(now, *kept, until, done)).collect())
@@ -205,9 +246,10 @@ impl Case<'_> {
         let [Kept::File(file)] = least.iter().copied().collect::<Vec<_>>()[..] else { return None };
         let acked = self.run.operations_before(self.last_ack());
         let old = self.tree(acked);
-        let Some(Kind::File(old)) = old.nodes.get(&file).map(|node| &node.kind) else {
-            return None;
-        };
+        // A new file may have the number of one that is gone.
+        let now = self.tree(done);
+        let same = old.nodes.get(&file).filter(|node| now.same(file, node).is_some());
+        let Some(Kind::File(old)) = same.map(|node| &node.kind) else { return None };
         let overwrites = |operation: &&Operation| match &operation.what {
             Action::Written { ino, offset, .. } => *ino == file && *offset < old.len() as u64,
             Action::Resized { ino, size } => *ino == file && *size < old.len() as u64,
@@ -245,7 +287,7 @@ impl Case<'_> {
                     apply(&mut tree, &operation.what);
                 }
             }
-            (self.passes)(&tree)
+            self.passes(&tree)
         };
         if files.is_empty() || !with(&files) {
             return None;
@@ -333,126 +375,54 @@ fn shown(path: Option<PathBuf>) -> String {
     }
 }
 
-fn changes_content(operation: &Operation, file: Ino) -> bool {
-    match &operation.what {
-        Action::Written { ino, .. } | Action::Resized { ino, .. } | Action::Zeroed { ino, .. } => {
-            *ino == file
-        }
-        Action::Copied { to, .. } => to.0 == file,
-        _ => false,
-    }
-}
-
-fn changes_names(operation: &Operation, dir: Ino) -> bool {
-    match &operation.what {
-        Action::Made { name, .. }
-        | Action::Symlink { name, .. }
-        | Action::Linked { name, .. }
-        | Action::Removed { name } => name.0 == dir,
-        Action::Renamed { from, to, .. } => from.0 == dir || to.0 == dir,
-        _ => false,
-    }
-}
-
-/// The number of its last change.
-fn changed_last(operations: &[Operation], kept: Kept) -> Option<usize> {
-    operations.iter().rposition(|operation| match kept {
-        Kept::File(ino) => changes_content(operation, ino),
-        Kept::Dir(ino) => changes_names(operation, ino),
-    })
-}
-
-/// Was it synced after its last change?
-fn is_synced(operations: &[Operation], kept: Kept) -> bool {
-    let changed = changed_last(operations, kept);
-    let (Kept::File(wanted) | Kept::Dir(wanted)) = kept;
-    operations[changed.map_or(0, |at| at + 1)..].iter().any(|operation| match operation.what {
-        Action::Synced { ino, .. } => ino == wanted,
-        Action::SyncedAll => true,
-        _ => false,
-    })
-}
-
-/// The files and directories that differ from what the program sees.
-fn differences(now: &Tree, recovered: &Tree) -> BTreeSet<Kept> {
-    let mut found = BTreeSet::new();
-    now.walk(&mut |_, ino, node| {
-        let other = recovered.same(ino, node).map(|node| &node.kind);
-        let is_another =
-            |ino: &Ino| now.nodes.get(ino).is_some_and(|node| recovered.same(*ino, node).is_none());
-        match &node.kind {
-            // An empty file comes with its name.
-            Kind::File(bytes)
-                if other != Some(&node.kind) && (other.is_some() || !bytes.is_empty()) =>
-            {
-                found.insert(Kept::File(ino));
-            }
-            Kind::Dir(names) if other != Some(&node.kind) || names.values().any(is_another) => {
-                found.insert(Kept::Dir(ino));
-            }
-            _ => {}
-        }
-    });
-    found
-}
-
-/// The recovered files with what these calls keep.
-fn repaired(recovered: &Tree, now: &Tree, kept: &BTreeSet<Kept>) -> Tree {
-    let mut tree = recovered.clone();
-    // Directories come first: without its name a new file cannot be seen.
-    for kept in kept.iter().rev() {
-        match kept {
-            Kept::File(ino) => {
-                let node = now.nodes.get(ino).filter(|node| tree.same(*ino, node).is_some());
-                tree.nodes.extend(node.map(|node| (*ino, node.clone())));
-            }
-            Kept::Dir(dir) => {
-                let Some(node) = now.nodes.get(dir) else { continue };
-                tree.nodes.insert(*dir, node.clone());
-                let Kind::Dir(names) = &node.kind else { continue };
-                for ino in names.values() {
-                    let node = now.nodes.get(ino).filter(|node| tree.same(*ino, node).is_none());
-                    if let Some(node) = node {
-                        tree.nodes.insert(*ino, empty(node));
-                    }
-                }
-            }
-        }
-    }
-    tree
-}
-
-/// What a directory's sync alone keeps of a new file.
-fn empty(node: &Node) -> Node {
-    let kind = match &node.kind {
-        Kind::File(_) => Kind::File(Arc::default()),
-        Kind::Dir(_) => Kind::Dir(Default::default()),
-        other => other.clone(),
-    };
-    Node { kind, ..node.clone() }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::tree::tests::{dir, file, tree};
+    use uxfs_disk::MemDev;
 
-    /// A journal that was removed has come back. Its number is that of the next one meanwhile.
+    use super::*;
+    use crate::recorder::Recorder;
+    use crate::tree::tests::{dir, tree};
+
+    /// What is said of a run with `count` changes after an acknowledgement, of which the power failed behind all.
+    fn explained(count: u64, accepts: &Accepts<'_>) -> Explanation {
+        let recorder = Recorder::new(MemDev::new(4096), 1 << 20);
+        recorder.acknowledge("one");
+        for ino in 2..2 + count {
+            let name = (1, ino.to_string().into_bytes());
+            let what = Action::Made { name, ino, generation: 0, mode: 0o100_644 };
+            recorder.record_operation(Operation { pid: 1, what });
+        }
+        let run = recorder.finish(MemDev::new(4096));
+        let before = tree(vec![(1, dir(&[]))]);
+        Case::new(&run, &before, run.recording.len(), &before, accepts).explain()
+    }
+
+    /// A check that cannot be run does not refuse anything.
     #[test]
-    fn a_file_that_has_the_number_of_another_is_not_taken_for_it() {
-        let names = || dir(&[("journal", 2)]);
-        let recovered = tree(vec![(1, names()), (2, file(b"old"))]);
-        let now = tree(vec![(1, names()), (2, Node { generation: 1, ..file(b"new") })]);
-        let all = BTreeSet::from([Kept::File(2), Kept::Dir(1)]);
-        assert_eq!(differences(&now, &recovered), all);
-        let journal = |kept: &[Kept]| {
-            let tree = repaired(&recovered, &now, &kept.iter().copied().collect());
-            tree.nodes[&2].kind.clone()
+    fn nothing_is_concluded_from_a_check_that_could_not_be_asked() {
+        let asked = Cell::new(0);
+        for fails_at in 1..4 {
+            asked.set(0);
+            let full = |tree: &Tree| {
+                asked.set(asked.get() + 1);
+                let full = asked.get() >= fails_at;
+                if full { Err("no space".into()) } else { Ok(tree.nodes.len() == 4) }
+            };
+            let explanation = explained(3, &full).to_string();
+            assert!(explanation.contains("could not be asked: no space"), "{explanation}");
+            assert_eq!(asked.get(), fails_at, "asked on after the failure");
+        }
+    }
+
+    #[test]
+    fn the_check_is_not_asked_without_end() {
+        let asked = Cell::new(0);
+        let refuses_at_last = |tree: &Tree| {
+            asked.set(asked.get() + 1);
+            Ok(asked.get() > 2 && tree.nodes.len() <= 2000)
         };
-        assert_eq!(journal(&[Kept::Dir(1)]), file(b"").kind);
-        assert_eq!(journal(&[Kept::File(2)]), file(b"old").kind);
-        assert_eq!(journal(&[Kept::Dir(1), Kept::File(2)]), file(b"new").kind);
-        let changed = tree(vec![(1, names()), (2, file(b"new"))]);
-        assert_eq!(differences(&changed, &recovered), BTreeSet::from([Kept::File(2)]));
+        let explanation = explained(2000, &refuses_at_last).to_string();
+        assert!(asked.get() <= ASKED_MAX, "{}", asked.get());
+        assert!(explanation.contains("too many files"), "{explanation}");
     }
 }

@@ -168,6 +168,7 @@ mod tests {
             first: state.clone(),
             state,
             problem: NAME.repeat(3000),
+            notes: Vec::new(),
             acks: run.acks.clone(),
             explanation,
             disk: before,

@@ -1,7 +1,8 @@
 //! A crash test of Rust code that uses the library on a volume: no mount, no process, no FUSE.
 //!
 //! The states, the shrinking and the verdict are those of a program's test. What the code did to its
-//! files is not seen, so a failure tells its lost writes and no missing call.
+//! files is not seen, so a failure tells its lost writes and no missing call. States are not compared, so
+//! how many of them differ is not said.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,10 +13,12 @@ use uxfs::{Volume, VolumeOptions};
 use crate::cuts;
 use crate::error::{Error, Result};
 use crate::explain::Explanation;
+use crate::failed::made_small;
+use crate::judge::Verdict;
 use crate::leg::Leg;
 use crate::outcome::{Failure, Outcome};
+use crate::problem::{Class, Problem};
 use crate::recorder::{Recorder, Run};
-use crate::shrink::shrink;
 use crate::state::State;
 use crate::test::whole;
 use crate::timeline::Timeline;
@@ -54,7 +57,9 @@ impl InProcess {
             recorder.ended();
             done
         });
-        done.map_err(|why| Error::new(format!("the work failed without any power cut: {why}")))?;
+        done.map_err(|problem| {
+            Error::new(format!("the work failed without any power cut: {}", problem.text))
+        })?;
         let run = Arc::new(recorder.finish(before));
         let judge = |state: &State| {
             let disk = Arc::new(run.recording.state(state.at, &state.survivors));
@@ -63,18 +68,19 @@ impl InProcess {
         let mut outcome = Outcome::new(leg.name(), self.seed);
         outcome.add_run(PACE, &run);
         let end = run.recording.len();
-        judge(&State::new(PACE, end, whole(&run, end)))
-            .map_err(|why| Error::new(format!("the check fails without any power cut: {why}")))?;
+        judge(&State::new(PACE, end, whole(&run, end))).map_err(|problem| {
+            Error::new(format!("the check fails without any power cut: {}", problem.text))
+        })?;
+        outcome.add_distinct(None);
+        let states = cuts::states(&run, PACE, self.count, self.seed);
         let began = Instant::now();
-        for state in cuts::states(&run, PACE, self.count, self.seed) {
+        let failed = states.into_iter().find_map(|state| {
             outcome.states += 1;
-            outcome.distinct += 1;
-            if let Err(problem) = judge(&state) {
-                outcome.failure = Some(failure(&leg, &run, state, problem, &judge));
-                break;
-            }
-        }
+            judge(&state).err().map(|problem| (state, problem))
+        });
         outcome.elapsed = began.elapsed();
+        outcome.failure =
+            failed.map(|(state, problem)| failure(&leg, &run, state, problem, &judge));
         Ok(outcome)
     }
 }
@@ -83,11 +89,13 @@ impl InProcess {
 fn on_volume(
     disk: Arc<dyn BlockDev>,
     f: impl FnOnce(&Volume) -> std::result::Result<(), String>,
-) -> std::result::Result<(), String> {
+) -> std::result::Result<(), Problem> {
     let volume = Volume::open_device(disk, &VolumeOptions::new())
-        .map_err(|error| format!("recovery failed: {error}"))?;
-    let done = f(&volume);
-    let closed = volume.close().map_err(|error| format!("the volume cannot be closed: {error}"));
+        .map_err(|error| Problem::new(Class::Recovery, format!("recovery failed: {error}")))?;
+    let done = f(&volume).map_err(|why| Problem::new(Class::Check, why));
+    let closed = volume.close().map_err(|error| {
+        Problem::new(Class::Damage, format!("the volume cannot be closed: {error}"))
+    });
     done.and(closed)
 }
 
@@ -95,11 +103,13 @@ fn failure(
     leg: &UxfsLeg,
     run: &Arc<Run>,
     first: State,
-    problem: String,
-    judge: &dyn Fn(&State) -> std::result::Result<(), String>,
+    problem: Problem,
+    judge: &dyn Fn(&State) -> std::result::Result<(), Problem>,
 ) -> Failure {
-    let state = shrink(run, &first, &mut |state| judge(state).is_err());
-    let problem = judge(&state).err().unwrap_or(problem);
+    let small = made_small(run, &first, problem, false, &mut |state, _| {
+        Some(Verdict::from(judge(state).err()))
+    });
+    let state = small.state;
     let disk = run.recording.state(state.at, &state.survivors);
     let end = run.recording.len();
     let places = leg.places(Arc::new(run.recording.state(end, &whole(run, end))));
@@ -112,7 +122,8 @@ fn failure(
         run: Arc::clone(run),
         state,
         first,
-        problem,
+        problem: small.problem.text,
+        notes: small.notes,
         disk,
     }
 }

@@ -1,7 +1,8 @@
 //! A program run in a directory: with a limit of time, in a process group of its own, and always gone
 //! afterwards.
 //!
-//! 1. When [`Job::run_in`] returns, no process of the program's group is left.
+//! 1. When [`Job::run_in`] returns, no process of the program's group is left, and none that left the group and
+//!    has the environment that it was given ([`left`]).
 //! 2. Nothing of the program's output reaches the terminal. The end of it is kept for the report.
 
 use std::ffi::OsString;
@@ -22,6 +23,7 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::left::Mark;
 use crate::lines::Lines;
 use crate::recorder::Recorder;
 
@@ -48,7 +50,7 @@ pub struct Ended {
     pub how: How,
     /// The last of its output.
     pub output: String,
-    /// Other processes of its group were still running.
+    /// Other processes that it started were still running.
     pub left_processes: bool,
 }
 
@@ -112,6 +114,9 @@ impl Job {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]).envs(self.env.iter().cloned()).current_dir(dir);
         command.stdin(Stdio::null()).process_group(0);
+        let mark = Mark::new();
+        let (variable, value) = mark.variable();
+        command.env(variable, value);
         if let Some((user, group)) = self.owner {
             command.uid(user).gid(group);
         }
@@ -141,7 +146,8 @@ impl Job {
             }
             None => Ears::Output(output),
         };
-        let (how, left_processes) = self.attend(child, &mut ears, recorder).map_err(failed)?;
+        let (how, left_processes) =
+            self.attend(child, &mut ears, recorder, &mark).map_err(failed)?;
         let output = match ears {
             Ears::Recorder(recorder, _) => recorder.ended(),
             Ears::Output(mut output) => {
@@ -158,6 +164,7 @@ impl Job {
         mut child: std::process::Child,
         ears: &mut Ears<'_>,
         recorder: Option<&Recorder>,
+        mark: &Mark,
     ) -> std::io::Result<(How, bool)> {
         let group = Pid::from_child(&child);
         let process = pidfd_open(group, PidfdFlags::empty())?;
@@ -185,6 +192,7 @@ impl Job {
         let left = why.is_none() && group_lives(group);
         // What is left of the group has no leader any more.
         let _ = kill_process_group(group, Signal::KILL);
+        let left = mark.end() && why.is_none() || left;
         Ok((why.or(over).unwrap_or_else(|| How::of(status)), left))
     }
 }
@@ -286,6 +294,19 @@ mod tests {
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(!run("true", LONG).left_processes);
+    }
+
+    /// One that left the process group and closed its output, as a daemon does.
+    #[test]
+    fn a_daemon_that_is_left_is_reported_and_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = "setsid sh -c 'echo $$ > daemon.new; mv daemon.new daemon; exec >/dev/null 2>&1; \
+                    exec sleep 600' & until [ -e daemon ]; do sleep 0.01; done";
+        let ended = Job::shell(line, LONG, Arc::default()).run_in(dir.path(), None).unwrap();
+        assert!(ended.left_processes && ended.how == How::Success, "{ended:?}");
+        let daemon = std::fs::read_to_string(dir.path().join("daemon")).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", daemon.trim()));
+        assert!(stat.is_err() || stat.unwrap().contains(") Z "), "{daemon} runs");
     }
 
     #[test]

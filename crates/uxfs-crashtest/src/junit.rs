@@ -5,10 +5,17 @@ use crate::outcome::Outcome;
 /// The XML document of a result. `name` is the tested command.
 pub fn junit(outcome: &Outcome, name: &str) -> String {
     let failures = usize::from(outcome.failure.is_some());
+    // A run that was interrupted is not one that passed.
+    let is_skipped = |pace: &str| {
+        let failed = outcome.failure.as_ref().is_some_and(|failure| failure.state.pace == pace);
+        let is_last = outcome.runs.last().is_some_and(|run| run.pace == pace);
+        outcome.interrupted && is_last && !failed
+    };
+    let skipped = outcome.runs.iter().filter(|run| is_skipped(&run.pace)).count();
     let seconds = outcome.elapsed.as_secs_f64();
     let mut text = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuite name=\"uxfs crash-test: {}\" \
-         tests=\"{}\" failures=\"{failures}\" time=\"{seconds:.3}\">\n",
+         tests=\"{}\" failures=\"{failures}\" skipped=\"{skipped}\" time=\"{seconds:.3}\">\n",
         escaped(name),
         outcome.runs.len()
     );
@@ -26,6 +33,9 @@ pub fn junit(outcome: &Outcome, name: &str) -> String {
                 escaped(message),
                 escaped(&failure.to_string())
             ));
+        }
+        if is_skipped(&run.pace) {
+            text.push_str("\n    <skipped message=\"interrupted\"/>\n  ");
         }
         text.push_str("</testcase>\n");
     }
@@ -71,6 +81,19 @@ mod tests {
     #[test]
     fn text_cannot_leave_its_element() {
         assert_eq!(escaped("a<b>&\"\u{7}\n\u{ffff}"), "a&lt;b&gt;&amp;&quot; \n ");
+    }
+
+    #[test]
+    fn an_interrupted_run_did_not_pass() {
+        let before = uxfs_disk::MemDev::new(4096);
+        let run = crate::recorder::Recorder::new(before.clone(), 1 << 20).finish(before);
+        let mut outcome = Outcome::new("uxfs", 1);
+        ["late", "names"].into_iter().for_each(|pace| outcome.add_run(pace, &run));
+        assert!(!junit(&outcome, "program").contains("<skipped"));
+        outcome.interrupted = true;
+        let text = junit(&outcome, "program");
+        assert!(text.contains("skipped=\"1\"") && text.matches("<skipped ").count() == 1, "{text}");
+        assert!(text.find("(names)") < text.find("<skipped "), "{text}");
     }
 
     /// It ends between letters, and not inside of what stands for one.

@@ -11,6 +11,7 @@ use uxfs_disk::MemDev;
 
 use crate::error::Result;
 use crate::job::{Ended, Job};
+use crate::problem::Problem;
 use crate::recorder::Recorder;
 use crate::tree::Tree;
 
@@ -48,7 +49,7 @@ pub trait Leg: Sync {
 }
 
 /// A recovered volume, or why there is none.
-pub type Recovery<'a> = std::result::Result<Box<dyn Recovered + 'a>, String>;
+pub type Recovery<'a> = std::result::Result<Box<dyn Recovered + 'a>, Problem>;
 
 /// A recovered volume.
 pub trait Recovered {
@@ -56,7 +57,7 @@ pub trait Recovered {
     ///
     /// # Errors
     /// Damage.
-    fn tree(&self) -> std::result::Result<Option<Tree>, String>;
+    fn tree(&self) -> std::result::Result<Option<Tree>, Problem>;
 
     /// Runs a program in the root, and closes the volume.
     ///
@@ -65,7 +66,7 @@ pub trait Recovered {
     fn run(self: Box<Self>, job: &Job) -> Result<Ended>;
 
     /// What a check of the file system's own structures finds, if it finds something.
-    fn damage(self: Box<Self>) -> Option<String>;
+    fn damage(self: Box<Self>) -> Option<Problem>;
 }
 
 /// Ranges of a disk's bytes, and what they hold.

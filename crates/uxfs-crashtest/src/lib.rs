@@ -8,7 +8,8 @@
 //! 1. A [`Leg`] is a file system under test. Recording, cuts, shrinking, explaining and reports know
 //!    nothing of it. [`UxfsLeg`] is uxfs, [`KernelLeg`] the file systems of a kernel in a virtual machine.
 //! 2. A failed state is one that the disk and the file system allow: no alarm is false.
-//! 3. The same run, seed and number of states give the same verdict.
+//! 3. The same run, seed and number of states give the same verdict. A time-out alone depends on the host: it
+//!    is tried again.
 //!
 //! `uxfs crash-test` calls it. `uxfs-crash` explores uxfs itself; this crate explores programs.
 #![cfg(target_os = "linux")]
@@ -18,16 +19,21 @@ mod chart;
 mod cuts;
 mod error;
 mod explain;
+mod failed;
 mod html;
 mod in_process;
 mod job;
+mod judge;
 mod junit;
+mod kept;
 mod kernel;
+mod left;
 mod leg;
 mod lines;
 mod names;
 mod operations;
 mod outcome;
+mod problem;
 mod ready;
 mod recorder;
 mod saved;
@@ -51,6 +57,7 @@ pub use kernel::{KernelFs, KernelLeg};
 pub use leg::{Leg, Place, Places, Recovered, Recovery};
 pub use operations::{Action, Name, Operation, Operations};
 pub use outcome::{Failure, Outcome, RunSummary};
+pub use problem::{Class, Problem};
 pub use ready::{READY, Ready};
 pub use recorder::{Mark, Recorder, Run};
 pub use state::State;

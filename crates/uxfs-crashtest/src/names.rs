@@ -50,7 +50,8 @@ impl Names {
                 }
             }
             Action::Written { .. } | Action::Resized { .. } | Action::Zeroed { .. } => {}
-            Action::Copied { .. } | Action::Synced { .. } | Action::SyncedAll => {}
+            Action::TooLong { .. } | Action::Copied { .. } => {}
+            Action::Synced { .. } | Action::SyncedAll => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the program did to its files, in order. From it follow the files of each moment, and what was synced.
 //!
-//! 1. Files longer than [`BYTES_MAX`] are not followed: their content is kept in memory.
+//! 1. A file longer than [`BYTES_MAX`], and files that are longer together than [`FOLLOWED_MAX`], are not followed:
+//!    their content is kept in memory. Nor are operations beyond as many bytes ([`Operations::cut_short`]).
 //! 2. A leg that cannot see operations records none. A failure then has its lost writes and no explanation.
 
 use std::collections::BTreeMap;
@@ -11,21 +12,68 @@ use serde::{Deserialize, Serialize};
 
 use crate::tree::{BYTES_MAX, Ino, Kind, Node, Tree};
 
+/// Most bytes of operations that are kept, and of the files that they make.
+pub(crate) const FOLLOWED_MAX: u64 = 4 * BYTES_MAX;
+
 /// A name in a directory.
 pub type Name = (Ino, Vec<u8>);
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Action {
-    Made { name: Name, ino: Ino, generation: u64, mode: u16 },
-    Symlink { name: Name, ino: Ino, generation: u64, target: Vec<u8> },
-    Linked { name: Name, ino: Ino },
-    Removed { name: Name },
-    Renamed { from: Name, to: Name, exchanged: bool },
-    Written { ino: Ino, offset: u64, data: Arc<[u8]>, mapped: bool },
-    Resized { ino: Ino, size: u64 },
-    Zeroed { ino: Ino, offset: u64, len: u64 },
-    Copied { from: (Ino, u64), to: (Ino, u64), len: u64 },
-    Synced { ino: Ino, data_only: bool },
+    Made {
+        name: Name,
+        ino: Ino,
+        generation: u64,
+        mode: u16,
+    },
+    Symlink {
+        name: Name,
+        ino: Ino,
+        generation: u64,
+        target: Vec<u8>,
+    },
+    Linked {
+        name: Name,
+        ino: Ino,
+    },
+    Removed {
+        name: Name,
+    },
+    Renamed {
+        from: Name,
+        to: Name,
+        exchanged: bool,
+    },
+    Written {
+        ino: Ino,
+        offset: u64,
+        data: Arc<[u8]>,
+        mapped: bool,
+    },
+    Resized {
+        ino: Ino,
+        size: u64,
+    },
+    Zeroed {
+        ino: Ino,
+        offset: u64,
+        len: u64,
+    },
+    /// More was written at once than is kept.
+    TooLong {
+        ino: Ino,
+        offset: u64,
+        len: u64,
+    },
+    Copied {
+        from: (Ino, u64),
+        to: (Ino, u64),
+        len: u64,
+    },
+    Synced {
+        ino: Ino,
+        data_only: bool,
+    },
     SyncedAll,
 }
 
@@ -37,6 +85,16 @@ pub struct Operation {
 }
 
 impl Operation {
+    /// Bytes of memory that it takes, about.
+    pub(crate) fn held(&self) -> u64 {
+        let more = match &self.what {
+            Action::Written { data, .. } => data.len(),
+            Action::Symlink { target, .. } => target.len(),
+            _ => 0,
+        };
+        (more + size_of::<Self>()) as u64
+    }
+
     /// It in words. `file` names a file, and `at` a name in a directory.
     pub(crate) fn words(
         &self,
@@ -55,6 +113,9 @@ impl Operation {
             Action::Renamed { from, to, .. } => format!("renaming {} to {}", at(from), at(to)),
             Action::Written { ino, offset, data, .. } => {
                 format!("writing {} bytes at offset {offset} of {}", data.len(), file(*ino))
+            }
+            Action::TooLong { ino, offset, len } => {
+                format!("writing {len} bytes at offset {offset} of {}", file(*ino))
             }
             Action::Resized { ino, size } => {
                 format!("setting the length of {} to {size}", file(*ino))
@@ -75,40 +136,61 @@ impl Operation {
     }
 }
 
-/// All operations of a run.
+/// The operations of a run: all, or the first of them.
 #[derive(Clone, Debug, Default)]
-pub struct Operations(Vec<Operation>);
+pub struct Operations {
+    list: Vec<Operation>,
+    cut_short: bool,
+}
 
 impl Operations {
-    pub fn new(operations: Vec<Operation>) -> Self {
-        Self(operations)
+    pub fn new(list: Vec<Operation>) -> Self {
+        Self { list, cut_short: false }
+    }
+
+    /// The first operations of a run; the others were too many to be kept.
+    #[must_use]
+    pub fn cut_short(mut self) -> Self {
+        self.cut_short = true;
+        self
     }
 
     pub fn all(&self) -> &[Operation] {
-        &self.0
+        &self.list
     }
 
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
     }
 
-    /// Did every file stay short enough to be followed?
+    /// Were the operations few enough, and did the files stay short enough, to be followed?
     pub fn are_short(&self) -> bool {
-        self.0.iter().all(|operation| {
-            let end = match &operation.what {
-                Action::Written { offset, data, .. } => offset.saturating_add(data.len() as u64),
-                Action::Copied { to: (_, offset), len, .. } => offset.saturating_add(*len),
-                Action::Resized { size, .. } => *size,
-                _ => 0,
-            };
-            end <= BYTES_MAX
-        })
+        let mut ends: BTreeMap<Ino, u64> = BTreeMap::new();
+        let mut sum = 0_u64;
+        !self.cut_short
+            && self.list.iter().all(|operation| {
+                let (ino, end) = match &operation.what {
+                    Action::Written { ino, offset, data, .. } => {
+                        (*ino, offset.saturating_add(data.len() as u64))
+                    }
+                    Action::Copied { to: (ino, offset), len, .. } => {
+                        (*ino, offset.saturating_add(*len))
+                    }
+                    Action::Resized { ino, size } => (*ino, *size),
+                    Action::TooLong { .. } => return false,
+                    _ => return true,
+                };
+                let longest = ends.entry(ino).or_default();
+                sum = sum.saturating_add(end.saturating_sub(*longest));
+                *longest = end.max(*longest);
+                end <= BYTES_MAX && sum <= FOLLOWED_MAX
+            })
     }
 
     /// The files after the first `count` operations.
     pub fn tree(&self, before: &Tree, count: usize) -> Tree {
         let mut tree = before.clone();
-        self.0[..count].iter().for_each(|operation| apply(&mut tree, &operation.what));
+        self.list[..count].iter().for_each(|operation| apply(&mut tree, &operation.what));
         tree
     }
 
@@ -117,11 +199,12 @@ impl Operations {
     pub fn names_of(&self, before: &Tree, ino: Ino, count: usize) -> Vec<PathBuf> {
         let mut tree = before.clone();
         let mut names: Vec<PathBuf> = tree.paths().remove(&ino).into_iter().collect();
-        for operation in &self.0[..count] {
+        for operation in &self.list[..count] {
             match &operation.what {
                 // Contents have no part in it.
                 Action::Written { .. } | Action::Copied { .. } | Action::Resized { .. } => continue,
-                Action::Zeroed { .. } | Action::Synced { .. } | Action::SyncedAll => continue,
+                Action::Zeroed { .. } | Action::TooLong { .. } => continue,
+                Action::Synced { .. } | Action::SyncedAll => continue,
                 Action::Made { ino: made, .. } | Action::Symlink { ino: made, .. }
                     if *made == ino =>
                 {
@@ -189,7 +272,7 @@ pub(crate) fn apply(tree: &mut Tree, what: &Action) {
             let data = bytes[inside(*from_at)..inside(from_at.saturating_add(*len))].into();
             apply(tree, &Action::Written { ino: *to, offset: *to_at, data, mapped: false });
         }
-        Action::Synced { .. } | Action::SyncedAll => {}
+        Action::TooLong { .. } | Action::Synced { .. } | Action::SyncedAll => {}
     }
 }
 
@@ -231,6 +314,14 @@ mod tests {
             |offset| Action::Written { ino: 2, offset, data: data.clone(), mapped: false };
         assert!(after(written(BYTES_MAX - 1)));
         assert!(!after(written(BYTES_MAX)) && !after(written(u64::MAX)));
+        assert!(!after(Action::TooLong { ino: 2, offset: 0, len: 1 }));
+        let resized = |ino, size| Operation { pid: 1, what: Action::Resized { ino, size } };
+        let files = |count| Operations::new((0..count).map(|at| resized(at, BYTES_MAX)).collect());
+        assert!(files(4).are_short() && !files(5).are_short());
+        assert!(!files(1).cut_short().are_short());
+        // One file that shrinks and grows is counted once.
+        let again = (0..100).map(|at| resized(2, at % 2 * BYTES_MAX)).collect();
+        assert!(Operations::new(again).are_short());
         assert!(!after(Action::Copied { from: (1, 0), to: (2, 1), len: BYTES_MAX }));
     }
 

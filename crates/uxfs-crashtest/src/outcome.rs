@@ -33,8 +33,8 @@ pub struct Outcome {
     pub seed: u64,
     pub runs: Vec<RunSummary>,
     pub states: usize,
-    /// States that differ in files or acknowledgements.
-    pub distinct: usize,
+    /// States that differ in files or acknowledgements, if all could be compared.
+    pub distinct: Option<usize>,
     pub failure: Option<Failure>,
     pub interrupted: bool,
     /// Time that the states took, on so many threads.
@@ -50,6 +50,8 @@ pub struct Failure {
     pub first: State,
     /// What the check said.
     pub problem: String,
+    /// What limits the result: a failure that was seen once, a loss that may be smaller.
+    pub notes: Vec<String>,
     pub acks: Vec<String>,
     pub explanation: Explanation,
     pub timeline: Timeline,
@@ -66,12 +68,17 @@ impl Outcome {
             seed,
             runs: Vec::new(),
             states: 0,
-            distinct: 0,
+            distinct: Some(0),
             failure: None,
             interrupted: false,
             elapsed: Duration::ZERO,
             jobs: 1,
         }
+    }
+
+    /// Adds the number of states of a run that differ, if it is known.
+    pub(crate) fn add_distinct(&mut self, more: Option<usize>) {
+        self.distinct = self.distinct.zip(more).map(|(sum, more)| sum + more);
     }
 
     pub(crate) fn add_run(&mut self, pace: &str, run: &Run) {
@@ -138,6 +145,7 @@ impl Failure {
         json!({
             "state": self.state.to_string(),
             "problem": self.problem,
+            "notes": self.notes,
             "acknowledged": self.acks.len(),
             "last_acknowledged": self.acks.last(),
             "lost_writes": self.timeline.lost().map(lost).collect::<Vec<_>>(),
@@ -188,8 +196,15 @@ impl fmt::Display for Failure {
         writeln!(f, "failed: state {}", self.state)?;
         writeln!(f, "acknowledged before the power cut: {}{last}", self.acks.len())?;
         writeln!(f, "{}", self.problem)?;
+        for note in &self.notes {
+            writeln!(f, "note: {note}")?;
+        }
         let lost: Vec<&Moment> = self.timeline.lost().collect();
+        let reordered = self.timeline.reordered().count();
         match lost.as_slice() {
+            [] if reordered > 0 => {
+                writeln!(f, "lost: nothing; {reordered} writes reached the disk after later ones")?;
+            }
             [] => writeln!(f, "lost: what had not been written to the disk at all")?,
             lost => {
                 writeln!(f, "lost: {} writes that no flush covered", lost.len())?;
@@ -212,10 +227,52 @@ impl fmt::Display for Outcome {
             None if self.interrupted => "interrupted",
             None => "passed",
         };
-        write!(
-            f,
-            "{word} on {}: {} states, {} of them different, seed {}",
-            self.leg, self.states, self.distinct, self.seed
-        )
+        write!(f, "{word} on {}: {} states", self.leg, self.states)?;
+        if let Some(distinct) = self.distinct {
+            write!(f, ", {distinct} of them different")?;
+        }
+        write!(f, ", seed {}", self.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use uxfs_disk::{BlockDev, MemDev};
+    use uxfs_testkit::Survivor;
+
+    use super::*;
+    use crate::leg::Places;
+    use crate::recorder::Recorder;
+
+    /// A state that has all writes, in another order.
+    #[test]
+    fn writes_in_another_order_are_not_called_lost() {
+        let before = MemDev::new(4096);
+        let recorder = Recorder::new(before.clone(), 1 << 20);
+        (0..2).for_each(|at| recorder.write_at(at * 512, &[1; 512]).unwrap());
+        let run = Arc::new(recorder.finish(before.clone()));
+        let state = State::new("p", 2, [1, 0].map(Survivor::whole).to_vec());
+        let explanation = Explanation::Unknown { why: "no check".into() };
+        let failure = Failure {
+            timeline: Timeline::new(&run, &state, &Places::default(), &explanation, None),
+            first: state.clone(),
+            state,
+            problem: "refused".into(),
+            notes: Vec::new(),
+            acks: Vec::new(),
+            explanation,
+            disk: before,
+            run,
+        };
+        let text = failure.to_string();
+        assert!(
+            text.contains("lost: nothing; 1 writes reached the disk after later ones"),
+            "{text}"
+        );
+        let summary = failure.summary();
+        assert!(
+            summary.contains("No write was lost") && !summary.contains("had not been"),
+            "{summary}"
+        );
     }
 }

@@ -7,7 +7,8 @@
 //!    before an acknowledgement, and no alarm is false.
 //! 3. Before each request is passed on, the acknowledgements written so far are read. So an
 //!    acknowledgement never stands behind a request that began after it, and no loss is missed.
-//! 4. The same holds for what the program changed ([`Operations`]).
+//! 4. The same holds for what the program changed ([`Operations`]), up to a number of bytes: the disk's
+//!    limit does not bound what stays in a page cache.
 //!
 //! `Test` makes one for a run. A leg gives it to its file system, and to the program the pipes.
 
@@ -20,7 +21,7 @@ use uxfs_disk::{BlockDev, MemDev};
 use uxfs_testkit::{Event, RecordDev, Recording};
 
 use crate::lines::Lines;
-use crate::operations::{Operation, Operations};
+use crate::operations::{FOLLOWED_MAX, Operation, Operations};
 
 /// Bytes that a disk writes whole or not at all.
 pub(crate) const SECTOR: usize = 512;
@@ -53,6 +54,8 @@ struct ProgramLog {
     output: Option<(Lines, Option<Regex>)>,
     acks: Vec<String>,
     operations: Vec<Operation>,
+    /// Bytes of the operations, also of those that were not kept.
+    operated: u64,
 }
 
 /// A finished run.
@@ -126,6 +129,10 @@ impl Recorder {
     pub fn record_operation(&self, operation: Operation) {
         let mut log = self.log.lock();
         self.drain_locked(&mut log);
+        log.operated = log.operated.saturating_add(operation.held());
+        if log.operated > FOLLOWED_MAX {
+            return;
+        }
         log.operations.push(operation);
         self.disk.mark(Mark::Operation(log.operations.len()));
     }
@@ -143,7 +150,11 @@ impl Recorder {
     pub fn finish(&self, before: MemDev) -> Run {
         let log = std::mem::take(&mut *self.log.lock());
         let recording = Recording::new(before.clone(), self.disk.take(), SECTOR);
-        Run { recording, before, acks: log.acks, operations: Operations::new(log.operations) }
+        let operations = match log.operated > FOLLOWED_MAX {
+            false => Operations::new(log.operations),
+            true => Operations::new(log.operations).cut_short(),
+        };
+        Run { recording, before, acks: log.acks, operations }
     }
 
     /// Before a request of so many bytes.
@@ -217,6 +228,7 @@ impl BlockDev for Recorder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::operations::Action;
 
     /// A program that writes, flushes and acknowledges in a known order, with the pipes of a real one.
     fn recorded(acknowledge: impl Fn(&str, &Recorder), write_last: bool) -> Vec<&'static str> {
@@ -278,6 +290,22 @@ mod tests {
         rustix::io::write(&write, b"done 1\nother\ndone 2\n").unwrap();
         assert!(recorder.ended().ends_with("done 2"));
         assert_eq!(recorder.finish(MemDev::new(4096)).acks, ["done 1", "done 2"]);
+    }
+
+    /// A program that rewrites a file in the page cache, and writes nothing to the disk.
+    #[test]
+    fn operations_are_kept_up_to_a_number_of_bytes() {
+        let recorder = Recorder::new(MemDev::new(4096), 10);
+        let data: std::sync::Arc<[u8]> = vec![1; 8 << 20].into();
+        let written = || Action::Written { ino: 2, offset: 0, data: data.clone(), mapped: false };
+        for _ in 0..100 {
+            recorder.record_operation(Operation { pid: 1, what: written() });
+        }
+        recorder.ended();
+        let run = recorder.finish(MemDev::new(4096));
+        let held: u64 = run.operations.all().iter().map(Operation::held).sum();
+        assert!(held <= FOLLOWED_MAX && !run.operations.are_short(), "{held}");
+        assert_eq!(run.operations_before(run.recording.len()), run.operations.all().len());
     }
 
     #[test]

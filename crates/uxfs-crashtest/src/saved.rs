@@ -58,12 +58,16 @@ impl Run {
         let array = |key: &str| document[key].as_array().ok_or_else(damaged);
         let mut left = writes.as_slice();
         let mut events = Vec::new();
+        let acks = array("acks")?.iter().map(|ack| ack.as_str().unwrap_or_default().to_owned());
+        let acks: Vec<String> = acks.collect();
+        let has_ack = |event: &Event<Mark>| match event {
+            Event::Mark(Mark::Acknowledged(number)) => (1..=acks.len()).contains(number),
+            _ => true,
+        };
         for event in array("events")? {
             let found = event_of(event, &mut left).filter(|event| lies_in(event, before.len()));
-            events.push(found.ok_or_else(damaged)?);
+            events.push(found.filter(has_ack).ok_or_else(damaged)?);
         }
-        let acks = array("acks")?.iter().map(|ack| ack.as_str().unwrap_or_default().to_owned());
-        let acks = acks.collect();
         let sector = document["sector"].as_u64().filter(|bytes| *bytes > 0);
         let sector = sector.and_then(|bytes| usize::try_from(bytes).ok()).ok_or_else(damaged)?;
         let recording = Recording::new(before.clone(), events, sector);
@@ -158,6 +162,17 @@ mod tests {
         run().save(dir.path()).unwrap();
         fs::write(dir.path().join("writes"), [1]).unwrap();
         assert!(refused().contains("damaged"));
+        run().save(dir.path()).unwrap();
+        // An acknowledgement that is not there.
+        let document = dir.path().join("run.json");
+        let text = fs::read_to_string(&document).unwrap();
+        for number in ["9", "0"] {
+            let other = format!("\"acknowledged\":{number}");
+            let changed = text.replace("\"acknowledged\":1", &other);
+            assert!(changed != text);
+            fs::write(&document, changed).unwrap();
+            assert!(refused().contains("damaged"), "{number}");
+        }
         run().save(dir.path()).unwrap();
         fs::File::options()
             .write(true)

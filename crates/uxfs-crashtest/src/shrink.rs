@@ -1,7 +1,8 @@
 //! A failed state made as small as it can be: the earliest acknowledgement that is enough, and the
 //! fewest writes that must be lost, torn or late.
 //!
-//! 1. Whatever is removed from the loss of the result, the state passes: the loss is minimal.
+//! 1. Whatever is removed from the loss of the result, the state passes: the loss is minimal. If that could not
+//!    be tried, the result says so.
 //! 2. If nothing at risk must be lost, the earliest moment after an acknowledgement at which the state
 //!    fails without a loss is taken.
 //! 3. It asks for at most [`TRIES`] states.
@@ -23,16 +24,40 @@ enum Loss {
     Order(Vec<usize>),
 }
 
-/// The least of a failed state. `fails` tries a state.
-pub(crate) fn shrink(run: &Run, failed: &State, fails: &mut dyn FnMut(&State) -> bool) -> State {
-    let mut left = TRIES;
-    let mut fails = |state: &State| {
+/// What a try says of a state.
+pub(crate) enum Judged {
+    Fails,
+    Passes,
+    /// It could not be tried.
+    Unknown,
+}
+
+/// A failed state, made small.
+pub(crate) struct Shrunk {
+    pub(crate) state: State,
+    /// Was all tried that could show a smaller one?
+    pub(crate) is_least: bool,
+}
+
+/// The least of a failed state. `judge` tries a state.
+pub(crate) fn shrink(run: &Run, failed: &State, judge: &mut dyn FnMut(&State) -> Judged) -> Shrunk {
+    let (mut left, mut is_least) = (TRIES, true);
+    let state = least(run, failed, &mut |state| {
+        let judged = match left {
+            0 => Judged::Unknown,
+            _ => judge(state),
+        };
         left = left.saturating_sub(1);
-        left > 0 && fails(state)
-    };
+        is_least &= !matches!(judged, Judged::Unknown);
+        matches!(judged, Judged::Fails)
+    });
+    Shrunk { state, is_least }
+}
+
+fn least(run: &Run, failed: &State, fails: &mut dyn FnMut(&State) -> bool) -> State {
     let whole = state(run, failed, &[]);
     if whole != *failed && fails(&whole) || whole == *failed {
-        return earliest(run, &whole, &mut fails);
+        return earliest(run, &whole, fails);
     }
     let mut losses = losses(run, failed);
     let mut parts = 2;
@@ -152,11 +177,41 @@ mod tests {
             if !fails(&failed) {
                 continue;
             }
-            let least = shrink(&run, &failed, &mut |state| fails(state));
+            let least = least_of(&run, &failed, &mut |state| fails(state));
             assert_eq!(missing(&run, &least), [7, 20], "of {failed}");
             tried += 1;
         }
         assert!(tried > 20, "{tried}");
+    }
+
+    /// The least state, by a check that says whether a state fails.
+    fn least_of(run: &Run, failed: &State, fails: &mut dyn FnMut(&State) -> bool) -> State {
+        let shrunk = shrink(run, failed, &mut |state| match fails(state) {
+            true => Judged::Fails,
+            false => Judged::Passes,
+        });
+        assert!(shrunk.is_least);
+        shrunk.state
+    }
+
+    /// A result of which not all could be tried is not called the least.
+    #[test]
+    fn tries_that_end_are_reported() {
+        let run = run();
+        let failed = State::new("p", 32, Vec::new());
+        let stopped = shrink(&run, &failed, &mut |_| Judged::Unknown);
+        assert!(!stopped.is_least && stopped.state == failed);
+        // Each loss is needed: more states than are tried.
+        let recorder = Recorder::new(MemDev::new(1 << 20), 1 << 20);
+        (0..1000).for_each(|write| recorder.write_at(write * 512, &[1; 512]).unwrap());
+        let many = recorder.finish(MemDev::new(1 << 20));
+        let failed = State::new("p", 1000, Vec::new());
+        let mut tried = 0;
+        let shrunk = shrink(&many, &failed, &mut |_| {
+            tried += 1;
+            Judged::Passes
+        });
+        assert!(!shrunk.is_least && tried == TRIES, "{tried}");
     }
 
     #[test]
@@ -166,7 +221,7 @@ mod tests {
         let mut survivors: Vec<Survivor> = (10..30).map(Survivor::whole).collect();
         survivors.insert(5, torn.clone());
         let failed = State::new("p", 32, survivors);
-        let least = shrink(&run, &failed, &mut |state| state.survivors.contains(&torn));
+        let least = least_of(&run, &failed, &mut |state| state.survivors.contains(&torn));
         assert_eq!(missing(&run, &least), [3]);
         assert!(least.survivors.contains(&torn));
         let swapped = State::new("p", 32, (1..31).rev().map(Survivor::whole).collect());
@@ -174,7 +229,7 @@ mod tests {
             let place = |event| state.survivors.iter().position(|s| s.event == event);
             place(5) > place(6)
         };
-        let least = shrink(&run, &swapped, &mut |state| late(state));
+        let least = least_of(&run, &swapped, &mut |state| late(state));
         assert!(late(&least) && missing(&run, &least).is_empty());
     }
 
@@ -183,9 +238,9 @@ mod tests {
     fn without_a_loss_the_earliest_acknowledgement_is_taken() {
         let run = run();
         let failed = State::new("p", 32, Vec::new());
-        let least = shrink(&run, &failed, &mut |_| true);
+        let least = least_of(&run, &failed, &mut |_| true);
         assert_eq!((least.at, least.survivors.len()), (1, 0));
-        let least = shrink(&run, &failed, &mut |state| state.at > 1);
+        let least = least_of(&run, &failed, &mut |state| state.at > 1);
         assert_eq!((least.at, least.survivors.len()), (32, 30));
     }
 }

@@ -9,6 +9,9 @@ use std::str::FromStr;
 
 use uxfs_testkit::Survivor;
 
+/// Most writes that a name may list: no run has more, and a name may come from anywhere.
+const WRITES_MAX: usize = 1 << 22;
+
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub pace: String,
@@ -47,7 +50,7 @@ impl fmt::Display for State {
                     let mut text = String::new();
                     for range in sectors {
                         let sep = if text.is_empty() { "" } else { ";" };
-                        write!(text, "{sep}{}", span(range.start, range.end - 1))?;
+                        write!(text, "{sep}{}", span(range.start, range.end.saturating_sub(1)))?;
                     }
                     parts.push(format!("{}[{text}]", survivor.event));
                 }
@@ -65,9 +68,13 @@ impl FromStr for State {
         let wrong =
             || format!("'{text}' is not a state: one is PACE:CUT:WRITES, as a failure prints it");
         let number = |text: &str| text.parse::<usize>().map_err(|_| wrong());
-        let span = |text: &str| match text.split_once('-') {
-            Some((first, last)) => Ok((number(first)?, number(last)?)),
-            None => number(text).map(|only| (only, only)),
+        let span = |text: &str| {
+            let (first, last) = match text.split_once('-') {
+                Some((first, last)) => (number(first)?, number(last)?),
+                None => number(text).map(|only| (only, only))?,
+            };
+            let is_span = first <= last && last < usize::MAX;
+            if is_span { Ok((first, last)) } else { Err(wrong()) }
         };
         let mut parts = text.splitn(3, ':');
         let (Some(pace), Some(at), Some(writes)) = (parts.next(), parts.next(), parts.next())
@@ -84,6 +91,9 @@ impl FromStr for State {
                 survivors.push(Survivor { event: number(event)?, sectors });
             } else {
                 let (first, last) = span(write)?;
+                if last - first >= WRITES_MAX.saturating_sub(survivors.len()) {
+                    return Err(wrong());
+                }
                 survivors.extend((first..=last).map(Survivor::whole));
             }
         }
@@ -110,7 +120,12 @@ mod tests {
         for state in states {
             assert_eq!(state.to_string().parse(), Ok(state));
         }
-        for wrong in ["", "late", "late:x:", "late:1:a", "late:1:2[3"] {
+        let huge = "late:1:0-18446744073709551615";
+        let last = "late:1:1[0-18446744073709551615]";
+        let many = format!("late:1:{}", "0-4000000,".repeat(2));
+        let wrong =
+            ["", "late", "late:x:", "late:1:a", "late:1:2[3", "late:9:7[5-3]", "late:9:7-6"];
+        for wrong in wrong.into_iter().chain([huge, last, many.as_str()]) {
             assert!(wrong.parse::<State>().is_err(), "{wrong}");
         }
     }

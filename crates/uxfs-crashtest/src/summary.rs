@@ -56,6 +56,13 @@ impl Failure {
             Explanation::Unknown { .. } => {
                 let lost: Vec<&Moment> = self.timeline.lost().collect();
                 let Some(first) = lost.first() else {
+                    let reordered = self.timeline.reordered().count();
+                    if reordered > 0 {
+                        return format!(
+                            "No write was lost, but {reordered} reached the disk after later ones, and no \
+                             flush kept the order."
+                        );
+                    }
                     let acked =
                         acks.last().map(|ack| format!(", after “{}” was acknowledged", short(ack)));
                     return format!(

@@ -4,13 +4,12 @@
 //!    it left.
 //! 2. States are tried in their order, by several threads. The test ends with the first one that fails,
 //!    so the number of threads does not change the result.
-//! 3. A state whose files and acknowledgements were checked before is not checked again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs;
 use std::num::NonZeroUsize;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -22,15 +21,13 @@ use uxfs_disk::MemDev;
 
 use crate::cuts;
 use crate::error::{Error, Result};
-use crate::explain::{Case, Explanation};
 use crate::job::{Ended, How, Job};
+use crate::judge::{Checked, Key, Verdict};
 use crate::leg::Leg;
-use crate::outcome::{Failure, Outcome};
+use crate::outcome::Outcome;
+use crate::problem::Problem;
 use crate::recorder::{Recorder, Run};
-use crate::shrink::shrink;
 use crate::state::State;
-use crate::timeline::Timeline;
-use crate::tree::Tree;
 
 /// What is tested, and how much.
 #[derive(Clone)]
@@ -105,26 +102,13 @@ pub fn run(plan: &Plan, leg: &dyn Leg, report: &(dyn Fn(Progress) + Sync)) -> Re
     Ok(outcome)
 }
 
-struct Test<'a> {
-    plan: &'a Plan,
-    leg: &'a dyn Leg,
+pub(crate) struct Test<'a> {
+    pub(crate) plan: &'a Plan,
+    pub(crate) leg: &'a dyn Leg,
     report: &'a (dyn Fn(Progress) + Sync),
     /// Files of acknowledgements, and trees.
-    scratch: TempDir,
-    numbers: AtomicUsize,
-}
-
-/// The digest of a state's files, and the number of acknowledgements.
-type Key = (u64, usize);
-/// What a check said.
-type Checked = Mutex<HashMap<Key, Option<String>>>;
-
-/// How a state was judged.
-enum Verdict {
-    Passed,
-    Failed(String),
-    /// The test was stopped meanwhile.
-    Stopped,
+    pub(crate) scratch: TempDir,
+    pub(crate) numbers: AtomicUsize,
 }
 
 impl Test<'_> {
@@ -157,12 +141,13 @@ impl Test<'_> {
         let Some(setup) = &self.plan.setup else { return Ok(disk) };
         let disk = Arc::new(disk);
         let job = self.shell(setup);
-        let ended = self.leg.recover(Arc::clone(&disk))?.map_err(Error::new)?.run(&job)?;
+        let ended = self.leg.recover(Arc::clone(&disk))?;
+        let ended = ended.map_err(|problem| Error::new(problem.text))?.run(&job)?;
         self.must_succeed("--setup", &ended)?;
         Ok(MemDev::clone(&disk))
     }
 
-    fn shell(&self, line: &str) -> Job {
+    pub(crate) fn shell(&self, line: &str) -> Job {
         let mut job = Job::shell(line, self.plan.timeout, Arc::clone(&self.plan.stop));
         if let Ok(dir) = std::env::current_dir() {
             job.env.push(("UXFS_FROM".into(), dir.into()));
@@ -170,7 +155,7 @@ impl Test<'_> {
         job
     }
 
-    fn must_succeed(&self, what: &str, ended: &Ended) -> Result<()> {
+    pub(crate) fn must_succeed(&self, what: &str, ended: &Ended) -> Result<()> {
         let output = match ended.output.is_empty() {
             true => String::new(),
             false => format!("; the last of its output:\n{}", ended.output),
@@ -226,11 +211,12 @@ impl Test<'_> {
         outcome.add_run(pace, &run);
         let end = State::new(pace, run.recording.len(), whole(&run, run.recording.len()));
         let checked = Checked::default();
-        match self.judge(&run, &end, &checked)?.0 {
+        match self.judge(&run, &end, Some(&checked))?.0 {
             Verdict::Failed(problem) => {
                 let text = format!(
                     "the check fails without any power cut, on the volume as the command left it: \
-                     {problem}"
+                     {}",
+                    problem.text
                 );
                 return Err(Error::new(text));
             }
@@ -248,7 +234,7 @@ impl Test<'_> {
         outcome.jobs = self.plan.jobs.get();
         if let Some((state, problem)) = failed {
             (self.report)(Progress::Shrinking);
-            outcome.failure = Some(self.failure(&run, &state, problem, &checked)?);
+            outcome.failure = Some(self.failure(&run, &state, problem, &checked));
         }
         Ok(())
     }
@@ -260,9 +246,9 @@ impl Test<'_> {
         states: &[State],
         checked: &Checked,
         outcome: &mut Outcome,
-    ) -> Result<Option<(State, String)>> {
+    ) -> Result<Option<(State, Problem)>> {
         let next = AtomicUsize::new(0);
-        let first: Mutex<(usize, Option<Result<String>>)> = Mutex::new((states.len(), None));
+        let first: Mutex<(usize, Option<Result<Problem>>)> = Mutex::new((states.len(), None));
         let tried: Mutex<Vec<(usize, Option<Key>)>> = Mutex::default();
         std::thread::scope(|scope| {
             for _ in 0..self.plan.jobs.get().min(states.len()) {
@@ -275,7 +261,7 @@ impl Test<'_> {
                         {
                             return;
                         }
-                        let found = match self.judge(run, &states[at], checked) {
+                        let found = match self.judge(run, &states[at], Some(checked)) {
                             Ok((Verdict::Stopped, _)) => return,
                             Ok((verdict, key)) => {
                                 tried.lock().push((at, key));
@@ -302,164 +288,19 @@ impl Test<'_> {
         let mut tried = tried.into_inner();
         tried.retain(|(other, _)| *other <= at);
         outcome.states += tried.len();
-        let keys: HashSet<Key> = tried.iter().filter_map(|(_, key)| *key).collect();
-        outcome.distinct += keys.len() + tried.iter().filter(|(_, key)| key.is_none()).count();
+        outcome.add_distinct(distinct(&tried, at));
         match found {
             None => Ok(None),
             Some(found) => found.map(|problem| Some((states[at].clone(), problem))),
         }
     }
+}
 
-    /// Recovers and checks a state.
-    fn judge(&self, run: &Run, state: &State, checked: &Checked) -> Result<(Verdict, Option<Key>)> {
-        let disk = Arc::new(run.recording.state(state.at, &state.survivors));
-        let recovered = match self.leg.recover(disk)? {
-            Ok(recovered) => recovered,
-            Err(problem) => return Ok((Verdict::Failed(problem), None)),
-        };
-        let acks = run.acks_before(state.at);
-        let key = match recovered.tree() {
-            Ok(tree) => tree.map(|tree| (tree.digest(), acks)),
-            Err(problem) => return Ok((Verdict::Failed(problem), None)),
-        };
-        let verdict = |problem: Option<String>| problem.map_or(Verdict::Passed, Verdict::Failed);
-        if let Some(known) = key.and_then(|key| checked.lock().get(&key).cloned()) {
-            return Ok((verdict(known), key));
-        }
-        let problem = match &self.plan.check {
-            None => recovered.damage(),
-            Some(check) => {
-                let (job, acked) = self.check_job(check, &run.acks[..acks])?;
-                let ended = recovered.run(&job);
-                // It is in a directory that goes away.
-                let _ = fs::remove_file(acked);
-                match self.said(&ended?) {
-                    Err(()) => return Ok((Verdict::Stopped, key)),
-                    Ok(problem) => problem,
-                }
-            }
-        };
-        if let Some(key) = key {
-            checked.lock().insert(key, problem.clone());
-        }
-        Ok((verdict(problem), key))
-    }
-
-    /// What a check found. An error if it was stopped.
-    fn said(&self, ended: &Ended) -> std::result::Result<Option<String>, ()> {
-        let how = match ended.how {
-            How::Success => return Ok(None),
-            How::Stopped => return Err(()),
-            How::TimedOut => {
-                format!("the check did not end within {} s", self.plan.timeout.as_secs())
-            }
-            how => format!("the check failed: {how}"),
-        };
-        Ok(Some(match ended.output.is_empty() {
-            true => how,
-            false => format!("{how}: {}", ended.output),
-        }))
-    }
-
-    /// A check that knows these acknowledgements, and the file with them.
-    fn check_job(&self, check: &str, acks: &[String]) -> Result<(Job, PathBuf)> {
-        let path = self.fresh("acked");
-        let text: String = acks.iter().map(|ack| format!("{ack}\n")).collect();
-        fs::write(&path, text).map_err(|error| Error::host("acknowledgements", error))?;
-        let mut job = self.shell(check);
-        job.env.push(("UXFS_ACKED".into(), path.clone().into()));
-        Ok((job, path))
-    }
-
-    /// An unused path in the scratch directory.
-    fn fresh(&self, what: &str) -> PathBuf {
-        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        self.scratch.path().join(format!("{what}-{number}"))
-    }
-
-    /// Makes a failed state small, and explains it.
-    fn failure(
-        &self,
-        run: &Arc<Run>,
-        state: &State,
-        problem: String,
-        checked: &Checked,
-    ) -> Result<Failure> {
-        let mut last = problem;
-        let least = match &self.plan.state {
-            Some(_) => state.clone(),
-            None => shrink(run, state, &mut |state| match self.judge(run, state, checked) {
-                Ok((Verdict::Failed(problem), _)) => {
-                    last = problem;
-                    true
-                }
-                _ => false,
-            }),
-        };
-        // The problem that is reported belongs to the state that is reported.
-        if let Ok((Verdict::Failed(problem), _)) = self.judge(run, &least, checked) {
-            last = problem;
-        }
-        let disk = Arc::new(run.recording.state(least.at, &least.survivors));
-        let kept = MemDev::clone(&disk);
-        let acks = run.acks[..run.acks_before(least.at)].to_vec();
-        let before = self.tree(Arc::new(run.before.clone()));
-        let explanation = self.explain(run, &least, disk, &acks, before.as_ref());
-        let end = run.recording.len();
-        let places = self.leg.places(Arc::new(run.recording.state(end, &whole(run, end))));
-        let timeline = Timeline::new(run, &least, &places, &explanation, before.as_ref());
-        Ok(Failure {
-            state: least,
-            first: state.clone(),
-            problem: last,
-            acks,
-            explanation,
-            timeline,
-            disk: kept,
-            run: Arc::clone(run),
-        })
-    }
-
-    /// The files of a disk after recovery, if they can be had.
-    fn tree(&self, disk: Arc<MemDev>) -> Option<Tree> {
-        self.leg.recover(disk).ok()?.ok()?.tree().ok().flatten()
-    }
-
-    fn explain(
-        &self,
-        run: &Run,
-        state: &State,
-        disk: Arc<MemDev>,
-        acks: &[String],
-        before: Option<&Tree>,
-    ) -> Explanation {
-        let unknown = |why: &str| Explanation::Unknown { why: why.into() };
-        let Some(recovered) = self.tree(disk) else {
-            return unknown("the file system itself does not recover");
-        };
-        let Some(before) = before else {
-            return unknown("the files are too many to compare");
-        };
-        let Some(check) = &self.plan.check else {
-            return unknown("there is no --check to ask");
-        };
-        let passes = |tree: &Tree| self.accepts(check, tree, acks).unwrap_or(false);
-        let case = Case { run, before, at: state.at, recovered: &recovered, passes: &passes };
-        case.explain()
-    }
-
-    /// Does the check accept these files, in a directory of the host?
-    fn accepts(&self, check: &str, tree: &Tree, acks: &[String]) -> Result<bool> {
-        let dir = self.fresh("tree");
-        let host = |error| Error::host("cannot write files to try", error);
-        fs::create_dir(&dir).map_err(host)?;
-        tree.write_to(&dir).map_err(host)?;
-        let (job, acked) = self.check_job(check, acks)?;
-        let ended = job.run_in(&dir, None);
-        // Both are in a directory that goes away.
-        let _ = (fs::remove_file(acked), fs::remove_dir_all(&dir));
-        Ok(ended?.how == How::Success)
-    }
+/// How many of the tried states differ, if all could be compared. The one that failed differs from the others.
+fn distinct(tried: &[(usize, Option<Key>)], failed: usize) -> Option<usize> {
+    let keys: Option<HashSet<Key>> =
+        tried.iter().filter(|(at, _)| *at != failed).map(|(_, key)| *key).collect();
+    keys.map(|keys| keys.len() + usize::from(tried.iter().any(|(at, _)| *at == failed)))
 }
 
 /// All writes at risk.
@@ -470,7 +311,13 @@ pub(crate) fn whole(run: &Run, at: usize) -> Vec<uxfs_testkit::Survivor> {
 /// A state that was asked for, if the run has it.
 fn valid(run: &Run, state: &State) -> Result<State> {
     let risk = run.recording.at_risk(state.at.min(run.recording.len()));
-    let known = |survivor: &uxfs_testkit::Survivor| risk.contains(&survivor.event);
+    let known = |survivor: &uxfs_testkit::Survivor| {
+        let sectors = || run.recording.sectors(survivor.event);
+        let lies_in =
+            |range: &std::ops::Range<usize>| range.start < range.end && range.end <= sectors();
+        risk.binary_search(&survivor.event).is_ok()
+            && survivor.sectors.iter().flatten().all(lies_in)
+    };
     if state.at <= run.recording.len() && state.survivors.iter().all(known) {
         return Ok(state.clone());
     }
@@ -489,4 +336,28 @@ pub fn save(disk: &MemDev, path: &Path) -> std::io::Result<()> {
     let file = fs::File::create(path)?;
     file.set_len(uxfs_disk::BlockDev::len(disk))?;
     disk.for_written(|offset, bytes| file.write_all_at(bytes, offset))
+}
+
+#[cfg(test)]
+mod tests {
+    use uxfs_disk::BlockDev;
+
+    use super::*;
+
+    #[test]
+    fn a_state_that_the_run_does_not_have_is_refused() {
+        let recorder = Recorder::new(MemDev::new(4096), 1 << 20);
+        recorder.write_at(0, &[1; 1024]).unwrap();
+        let run = recorder.finish(MemDev::new(4096));
+        let is_valid = |text: &str| valid(&run, &text.parse().unwrap()).is_ok();
+        for text in ["p:1:0", "p:1:", "p:0:", "p:1:0[0-1]", "p:1:0[1]"] {
+            assert!(is_valid(text), "{text}");
+        }
+        for text in ["p:2:", "p:1:1", "p:0:0", "p:1:0[2]", "p:1:0[1-2]"] {
+            assert!(!is_valid(text), "{text}");
+        }
+        let torn =
+            uxfs_testkit::Survivor { event: 0, sectors: Some(std::iter::once(1..0).collect()) };
+        assert!(valid(&run, &State::new("p", 1, vec![torn])).is_err());
+    }
 }

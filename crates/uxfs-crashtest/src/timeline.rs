@@ -212,6 +212,11 @@ impl Timeline {
         self.moments.iter().filter(|moment| matches!(moment.kind, Lost | Torn))
     }
 
+    /// The writes that reached the disk after later ones.
+    pub fn reordered(&self) -> impl Iterator<Item = &Moment> {
+        self.moments.iter().filter(|moment| moment.kind == Reordered)
+    }
+
     /// The place among the moments of the last acknowledgement before the cut, if there is a cut.
     pub fn last_ack(&self) -> Option<usize> {
         let cut = self.moments.iter().rposition(|moment| moment.kind == Cut)?;
@@ -261,6 +266,7 @@ fn operated(event: usize, operation: &Operation, names: &Names) -> Moment {
     };
     let (thing, bytes) = match &operation.what {
         Action::Written { ino, data, .. } => (Some(names.file(*ino)), data.len() as u64),
+        Action::TooLong { ino, len, .. } => (Some(names.file(*ino)), *len),
         _ => (None, 0),
     };
     Moment { event, kind, words, thing, bytes }

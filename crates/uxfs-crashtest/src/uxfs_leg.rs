@@ -23,6 +23,7 @@ use crate::error::{Error, Result};
 use crate::job::{Ended, Job};
 use crate::leg::{Leg, Place, Places, Recovered, Recovery};
 use crate::operations::{Action, Operation};
+use crate::problem::{Class, Problem};
 use crate::recorder::{Recorder, SECTOR};
 use crate::tree::{BYTES_MAX, Kind, Node, Tree};
 
@@ -109,7 +110,7 @@ impl Leg for UxfsLeg {
         open.seed = Some(0);
         Ok(match Fs::open(Arc::clone(&disk) as Arc<dyn BlockDev>, open) {
             Ok(fs) => Ok(Box::new(Volume { fs, disk, options })),
-            Err(error) => Err(format!("recovery failed: {error}")),
+            Err(error) => Err(Problem::new(Class::Recovery, format!("recovery failed: {error}"))),
         })
     }
 
@@ -140,25 +141,30 @@ struct Volume {
 }
 
 impl Recovered for Volume {
-    fn tree(&self) -> std::result::Result<Option<Tree>, String> {
-        read_tree(&self.fs).map_err(|error| format!("the recovered volume is damaged: {error}"))
+    fn tree(&self) -> std::result::Result<Option<Tree>, Problem> {
+        let damaged = |error| format!("the recovered volume is damaged: {error}");
+        read_tree(&self.fs).map_err(|error| Problem::new(Class::Damage, damaged(error)))
     }
 
     fn run(self: Box<Self>, job: &Job) -> Result<Ended> {
         on_mount(self.fs, &self.options, None, |dir| job.run_in(dir, None))
     }
 
-    fn damage(self: Box<Self>) -> Option<String> {
+    fn damage(self: Box<Self>) -> Option<Problem> {
+        let damage = |text| Some(Problem::new(Class::Damage, text));
         if let Err(error) = self.fs.close() {
-            return Some(format!("the recovered volume cannot be closed: {error}"));
+            return damage(format!("the recovered volume cannot be closed: {error}"));
         }
         match check(&*self.disk, &CheckOptions::default(), &|_| {}) {
             Ok(report) if report.is_clean() => None,
             Ok(report) => {
                 let first = report.findings.first().map(ToString::to_string).unwrap_or_default();
-                Some(format!("uxfs check: {} findings, the first: {first}", report.findings.len()))
+                damage(format!(
+                    "uxfs check: {} findings, the first: {first}",
+                    report.findings.len()
+                ))
             }
-            Err(error) => Some(format!("uxfs check: {error}")),
+            Err(error) => damage(format!("uxfs check: {error}")),
         }
     }
 }

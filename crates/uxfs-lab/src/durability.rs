@@ -111,6 +111,7 @@ pub struct Durability {
     pub acknowledged: u64,
     /// Flushes in the measured part.
     pub flushes: u64,
+    /// Forced writes there.
     pub forced: u64,
     pub cuts: u32,
     /// Acknowledged files looked up.
@@ -333,8 +334,8 @@ fn derive<R>(ran: &RunResult<R>) -> Durability {
         }
     }
     let during = |kind| {
-        let count = events.iter().filter(|e| e.kind == kind && e.asked >= ran.begun);
-        count.count() as u64
+        let measured = |e: &&Event| e.asked >= ran.begun && e.asked <= ran.ended;
+        events.iter().filter(|e| e.kind == kind).filter(measured).count() as u64
     };
     Durability {
         promised: if any_synced { ran.promise.synced } else { DurabilityLevel::Memory },

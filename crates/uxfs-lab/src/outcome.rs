@@ -4,7 +4,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::durability::Durability;
+use crate::durability::{Durability, DurabilityLevel, Fsyncs};
 use crate::setup::Cpu;
 pub use crate::verdict::Shape;
 
@@ -126,6 +126,22 @@ pub struct Experiment {
     pub notes: Vec<String>,
 }
 
+impl Row {
+    /// What its figures are compared by: where data is kept when it is acknowledged, and what an fsync does; the
+    /// words, where that was not derived.
+    fn level(&self) -> Result<(DurabilityLevel, Fsyncs), &str> {
+        match &self.durability {
+            Some(found) => Ok((found.found.min(found.promised), found.fsyncs)),
+            None => Err(&self.worth),
+        }
+    }
+
+    /// Did power cuts check it?
+    pub fn is_checked(&self) -> bool {
+        self.durability.as_ref().is_some_and(|durability| durability.cuts > 0)
+    }
+}
+
 pub fn figure(value: f64, digits: usize) -> String {
     let text = format!("{value:.digits$}");
     let (whole, rest) = text.split_once('.').map_or((&text[..], ""), |(w, r)| (w, r));
@@ -145,10 +161,12 @@ pub fn figure(value: f64, digits: usize) -> String {
 }
 
 impl Experiment {
-    /// The best figure of a column among a row's group.
+    /// The best figure of a column among the rows of a row's group that are as durable.
     pub fn best(&self, row: &Row, column: usize) -> Option<f64> {
         let group = self.rows.iter().filter(|other| other.group == row.group && !other.failed);
-        let all = group.filter_map(|other| other.cells.get(column)?.ours);
+        let all = group
+            .filter(|other| other.level() == row.level())
+            .filter_map(|other| other.cells.get(column)?.ours);
         match self.columns.get(column)?.best {
             Best::High => all.reduce(f64::max),
             Best::Low => all.reduce(f64::min),
@@ -188,7 +206,7 @@ impl Experiment {
                     );
                     out += &format!(
                         ",{:?},{:?},{:.6},{},{},{},{},{},{},{},{},{moments}\n",
-                        d.found,
+                        d.found.min(d.promised),
                         d.promised,
                         d.exposed_s,
                         d.acknowledged,
@@ -236,7 +254,10 @@ impl fmt::Display for Experiment {
             }
             writeln!(f, "  {}; {}", row.worth, row.checked)?;
         }
-        writeln!(f, "  (* best of its group; the post's figure in brackets)")?;
+        writeln!(
+            f,
+            "  (* best of its group among rows as durable; the post's figure in brackets)"
+        )?;
         if !self.source.is_empty() {
             writeln!(f, "  answers {}", self.source)?;
         }

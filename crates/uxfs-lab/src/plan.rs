@@ -32,17 +32,20 @@ impl Found {
         let during =
             ran.trace.events.iter().filter(|e| e.asked >= ran.begun && e.asked <= ran.ended);
         let (mut requests, mut bytes, mut reads) = (0u64, 0u64, 0u64);
-        let (mut log_requests, mut seek, mut last) = (0u64, 0u64, None);
+        let (mut log_requests, mut log_during, mut seek, mut last) = (0u64, 0u64, 0u64, None);
         for event in during.filter(|e| e.kind != Kind::Flush) {
             requests += 1;
             bytes += event.len;
             reads += u64::from(event.kind == Kind::Read);
-            log_requests += u64::from(event.kind != Kind::Read && ran.log.contains(&event.at));
+            if event.kind != Kind::Read && ran.log.contains(&event.at) {
+                log_requests += 1;
+                log_during += event.len;
+            }
             if let Some(last) = last.replace(event.at + event.len) {
                 seek += event.at.abs_diff(last);
             }
         }
-        // The log bytes of the work, even if written after its end.
+        // The log bytes of the work, even if written after its end. Rates are of the measured part.
         let log =
             ran.trace.writes().filter(|(_, e)| ran.log.contains(&e.at) && e.asked >= ran.begun);
         let log_bytes: u64 = log.map(|(_, e)| e.len).sum();
@@ -54,7 +57,7 @@ impl Found {
         found.set("requests", requests as f64);
         found.set("log_iops", per_s(log_requests));
         found.set("log_bytes", log_bytes as f64);
-        found.set("log_mb_s", per_s(log_bytes) / 1e6);
+        found.set("log_mb_s", per_s(log_during) / 1e6);
         found.set("seek_gb", seek as f64 / requests.max(1) as f64 / 1e9);
         found.set("cpu", ran.busy_ns as f64 / 1e7 / seconds);
         for (key, percent) in [("p50_ms", 50.0), ("p99_ms", 99.0), ("max_ms", 100.0)] {
@@ -69,8 +72,9 @@ impl Found {
         found
     }
 
-    /// The figures of runs that differ only by the seed: means, the lowest durability, and as `low`
-    /// and `high` the least and the greatest value of one figure. Charts are of the first run.
+    /// The figures of runs that differ only by the seed: means, of `max_ms` the greatest, the lowest
+    /// durability, and as `low` and `high` the least and the greatest value of one figure. Charts are
+    /// of the first run.
     pub fn mean(mut all: Vec<Self>, of: &str) -> Self {
         let range = |most: fn(f64, f64) -> f64| all.iter().filter_map(|f| f.get(of)).reduce(most);
         let (low, high) = (range(f64::min), range(f64::max));
@@ -78,7 +82,10 @@ impl Found {
         let mut mean = all.first().cloned().unwrap_or_default();
         for (key, value) in &mut mean.figures {
             let values: Vec<f64> = all.iter().filter_map(|f| f.get(key)).collect();
-            *value = values.iter().sum::<f64>() / values.len() as f64;
+            *value = match key.as_str() {
+                "max_ms" => values.iter().copied().fold(*value, f64::max),
+                _ => values.iter().sum::<f64>() / values.len() as f64,
+            };
         }
         mean.durability = durability;
         for (key, value) in [("low", low), ("high", high)] {

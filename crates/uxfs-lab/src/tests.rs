@@ -150,14 +150,45 @@ fn a_row_fails_if_one_of_its_runs_fails() {
     let found = |durability: &Durability, rate: f64| {
         let mut found = Found { durability: Some(durability.clone()), ..Found::default() };
         found.set("rate", rate);
+        found.set("max_ms", rate);
         found
     };
     let all = vec![found(&good, 2.0), found(&degraded, 3.0), found(&good, 7.0)];
     let mean = Found::mean(all, "rate");
+    assert_eq!(mean.get("max_ms"), Some(7.0), "the longest of all runs");
     assert_eq!(["low", "rate", "high"].map(|key| mean.get(key)), [Some(2.0), Some(4.0), Some(7.0)]);
     let durability = mean.durability.unwrap();
     assert!(durability.label().starts_with("FAILED: promised stable storage, worth volatile"));
     assert_eq!(durability.cuts, 2 * good.cuts);
+}
+
+/// What is written and flushed after the measured part is not in its rates.
+#[test]
+fn the_measured_part_has_an_end() {
+    let ran = |more: u32| {
+        let setup = setup();
+        let ran = setup.run(|lab| {
+            let load = Load { threads: 1, files: 3, size: 0, sync: Sync::Never };
+            let made = fs_mark::run(lab, load)?;
+            let root = lab.fs.root();
+            for number in 0..more {
+                let new = uxfs::NewInode::file(0o600);
+                let ino = lab.create(root, &format!("after{number}"), &new)?;
+                lab.fsync(ino)?;
+            }
+            Ok(made)
+        });
+        let ran = ran.unwrap();
+        (Found::of(&ran, &setup), ran.trace.count(crate::sim::Kind::Flush))
+    };
+    let ((none, _), (found, flushes)) = (ran(0), ran(5));
+    assert!(flushes >= 5, "{flushes}");
+    let durability = found.durability.as_ref().unwrap();
+    assert_eq!((durability.flushes, durability.forced), (0, 0));
+    for key in ["flushes", "flushes_s", "log_mb_s", "log_iops"] {
+        assert_eq!(found.get(key), none.get(key), "{key}");
+    }
+    assert!(found.get("log_bytes") > none.get("log_bytes"));
 }
 
 /// The number of parallel rows does not change the digits.

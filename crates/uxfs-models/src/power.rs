@@ -2,7 +2,8 @@
 //!
 //! 1. A read sees every write that completed.
 //! 2. What was written reaches the stable device with a flush, or earlier when the cache is full. A forced write
-//!    (FUA) is there when it completes.
+//!    (FUA) is there when it completes. A write leaves the cache only when it, and the flush that asked for it,
+//!    succeeded: one that the stable device refuses is tried again with the next flush.
 //! 3. A power cut keeps or loses each sector of the cache, as the seed decides. Writes to one place never
 //!    end in the wrong order, and a sector is written whole or not at all.
 //! 4. Without power every request fails.
@@ -125,13 +126,19 @@ impl SwitchedDev {
     /// # Errors
     /// Those of the stable device.
     pub fn end(&self) -> io::Result<()> {
-        self.destage(&mut self.state.write())?;
-        self.stable.flush()
+        self.flush_all(&mut self.state.write())
     }
 
-    fn destage(&self, state: &mut State) -> io::Result<()> {
-        let writes = state.empty(&self.stable);
-        writes.iter().try_for_each(|write| self.stable.write_at(write.offset, &write.data))
+    /// Writes the cache to the stable device.
+    fn destage(&self, state: &State) -> io::Result<()> {
+        state.writes.iter().try_for_each(|write| self.stable.write_at(write.offset, &write.data))
+    }
+
+    fn flush_all(&self, state: &mut State) -> io::Result<()> {
+        self.destage(state)?;
+        self.stable.flush()?;
+        state.empty(&self.stable);
+        Ok(())
     }
 
     fn nth(&self, n: u64) -> bool {
@@ -156,7 +163,8 @@ impl SwitchedDev {
             _ => {}
         }
         if state.bytes + data.len() > self.room {
-            self.destage(&mut state)?;
+            self.destage(&state)?;
+            state.empty(&self.stable);
         }
         let forced = forced && self.fault != Some(DeviceFault::FuaDropped);
         if forced {
@@ -220,14 +228,14 @@ impl BlockDev for SwitchedDev {
             Some(DeviceFault::SomeFlushesDropped) if self.nth(3) => return Ok(()),
             _ => {}
         }
-        self.destage(&mut state)?;
-        self.stable.flush()
+        self.flush_all(&mut state)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use uxfs_disk::MemDev;
+    use uxfs_testkit::{EIO, FaultDev, Op, Rule};
 
     use super::*;
 
@@ -300,6 +308,33 @@ mod tests {
             let found = (0..60).any(|seed| impossible(seed, Some(fault)).is_some());
             assert!(found, "{name} was not seen");
         }
+    }
+
+    /// The image refuses a write or a flush once: what was acknowledged stays, and the next flush has it.
+    #[test]
+    fn what_the_stable_device_refuses_stays_in_the_cache() {
+        for (refused, failed) in [(&[Op::Write][..], 0), (&[Op::Write], 1), (&[Op::Flush], 0)] {
+            let stable = Arc::new(FaultDev::new(MemDev::new(LEN)));
+            stable.add(Rule::on(refused).after(failed).times(1).fail(EIO));
+            let dev = SwitchedDev::new(Arc::clone(&stable) as Arc<dyn BlockDev>, 1 << 20, None);
+            dev.write_at(0, &[1; 512]).unwrap();
+            dev.write_at(512, &[2; 512]).unwrap();
+            dev.flush().unwrap_err();
+            assert_eq!((content(&dev, 0, 1), content(&dev, 512, 1)), (vec![1], vec![2]));
+            dev.flush().unwrap();
+            assert_eq!(dev.cut(1).unwrap(), Cut::default());
+            let left = [content(&*stable, 0, 1), content(&*stable, 512, 1)];
+            assert_eq!(left, [[1], [2]], "{refused:?} {failed}");
+        }
+        // The cache is full: the write that has no room fails, and those before it stay.
+        let stable = Arc::new(FaultDev::new(MemDev::new(LEN)));
+        stable.add(Rule::on(&[Op::Write]).times(1).fail(EIO));
+        let dev = SwitchedDev::new(Arc::clone(&stable) as Arc<dyn BlockDev>, 512, None);
+        dev.write_at(0, &[1; 512]).unwrap();
+        dev.write_at(512, &[2; 512]).unwrap_err();
+        assert_eq!(content(&dev, 0, 1), [1]);
+        dev.flush().unwrap();
+        assert_eq!(content(&*stable, 0, 1), [1]);
     }
 
     #[test]

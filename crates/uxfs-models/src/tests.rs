@@ -295,6 +295,39 @@ fn a_flush_waits_for_a_write_that_replaces_cached_data() {
     assert!(ends[&2] >= ends[&3], "{ends:?}");
 }
 
+/// Writers that fill the cache again and again, and flushes, do not hold up a read at the other end.
+#[test]
+fn a_stream_of_writes_does_not_starve_a_read() {
+    const READ: u64 = 0;
+    const FLUSH: u64 = 1;
+    let mut disk = disk("hdd-7200");
+    let (mut rng, mut now, mut done) = (Rng::new(1), Time(0), Vec::new());
+    let far = disk.capacity() - 4096;
+    let mut submit = |disk: &mut dyn Disk, now, tag| {
+        let request = match tag {
+            READ => Request { op: Op::Read, at: far, len: 4096 },
+            FLUSH => Request::flush(),
+            _ => Request { op: WRITE, at: rng.bits() % 25_000 * 4096, len: 4096 },
+        };
+        disk.submit(now, Tag(tag), request);
+    };
+    for tag in (2..10).chain([FLUSH, READ]) {
+        submit(&mut *disk, now, tag);
+    }
+    // It waits for half a second, for two operations, and for its own.
+    while now.0 < 600_000_000 {
+        now = disk.next_event().unwrap().max(now);
+        disk.advance(now, &mut done);
+        for ended in done.drain(..) {
+            if ended.tag == Tag(READ) {
+                return;
+            }
+            submit(&mut *disk, now, ended.tag.0);
+        }
+    }
+    panic!("the read waits since {now:?}");
+}
+
 /// A modelled device passes flushes and forced writes on to what keeps its data.
 #[test]
 fn flushes_reach_the_device_below() {

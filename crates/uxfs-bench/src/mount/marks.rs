@@ -144,12 +144,8 @@ impl Mark {
         traffic: impl Fn() -> Result<Traffic>,
         sync: impl Fn() -> Result<()>,
     ) -> Result<Run> {
-        let before = traffic()?;
-        let rate = fs_mark::run_fs_mark(scratch, dir, self.threads, self.files, self.durable)?;
-        let during = traffic()? - before;
-        sync()?;
-        let all = traffic()? - before;
         let steps = u64::from(self.threads) * u64::from(self.files);
-        Ok(Run { rate, worst_ms: None, seconds: steps as f64 / rate, steps, during, all })
+        let mark = || fs_mark::run_fs_mark(scratch, dir, self.threads, self.files, self.durable);
+        fs_mark::measured(steps, traffic, sync, mark)
     }
 }

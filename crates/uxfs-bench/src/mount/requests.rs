@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use core::fmt;
 
+use crate::table::median;
+
 /// The kind of the request that reads the counts.
 const ASKING: &str = "GETXATTR";
 
@@ -42,10 +44,8 @@ struct Step {
 impl Step {
     /// The median of the rounds, for each file.
     fn per_file(&self, of: impl Fn(&Requests) -> u64) -> f64 {
-        let mut counts: Vec<u64> = self.rounds.iter().map(of).collect();
-        counts.sort_unstable();
-        let median = counts.get(counts.len() / 2).copied().unwrap_or(0);
-        median as f64 / self.files.max(1) as f64
+        let counts = self.rounds.iter().map(|round| of(round) as f64).collect();
+        median(counts) / self.files.max(1) as f64
     }
 }
 
@@ -179,5 +179,8 @@ mod tests {
         assert!(text.contains("all        2.500     1.000"), "{text}");
         assert!(text.contains("one of 1000 files: STATFS)"), "{text}");
         assert_eq!(table.json()["steps"][0]["requests"]["MKNOD"][0], 2);
+        // Of two rounds, the median lies between.
+        table.add("tar x", 2, requests(&[("MKNOD", 4), ("LOOKUP", 3)]));
+        assert_eq!(table.per_file("tar x", "MKNOD"), Some(1.5));
     }
 }

@@ -185,7 +185,8 @@ pub(crate) fn run(options: &Options, session: &Session) -> Result<()> {
 
 fn tested(options: &Options, session: &Session) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
-    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stop))
             .map_err(|error| Failure::bare(error.to_string()))?;
     }

@@ -96,9 +96,13 @@ fn the_list_names_the_ready_made_tests() {
     assert!(names.contains(&"sqlite-wal") && names.contains(&"mail"), "{list}");
 }
 
-/// Ctrl-C while the program runs: it is ended, and nothing stays mounted.
+/// Ctrl-C while the program runs, or a terminal that is closed: it is ended, and nothing stays mounted.
 #[test]
 fn an_interrupt_leaves_nothing_mounted() {
+    ["-INT", "-HUP"].into_iter().for_each(interrupted);
+}
+
+fn interrupted(signal: &str) {
     let fixture = Fixture::new();
     let (dir, started) = (fixture.path(""), fixture.path("started"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
@@ -111,7 +115,7 @@ fn an_interrupt_leaves_nothing_mounted() {
         mounts.contains(dir.to_str().unwrap())
     };
     assert!(mounted());
-    let sent = Command::new("kill").arg("-INT").arg(test.id().to_string()).status().unwrap();
+    let sent = Command::new("kill").arg(signal).arg(test.id().to_string()).status().unwrap();
     assert!(sent.success());
     let ended = test.wait_with_output().unwrap();
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");

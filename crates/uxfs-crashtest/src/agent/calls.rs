@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use super::seen::Seen;
 use super::volume::{Volume, open};
 use crate::operations::{Action, Name};
+use crate::tree::BYTES_MAX;
 
 /// Bytes of the longest path.
 const PATH_LEN: usize = 4096;
@@ -52,6 +53,8 @@ enum Kind {
         data_only: bool,
     },
     SyncAll,
+    /// The file system of a descriptor.
+    SyncVolume,
     SyncMapping,
     Map,
 }
@@ -121,7 +124,8 @@ impl Call {
             libc::SYS_fallocate => Kind::Allocate,
             libc::SYS_fsync => Kind::Sync { data_only: false },
             libc::SYS_fdatasync => Kind::Sync { data_only: true },
-            libc::SYS_sync | libc::SYS_syncfs => Kind::SyncAll,
+            libc::SYS_sync => Kind::SyncAll,
+            libc::SYS_syncfs => Kind::SyncVolume,
             libc::SYS_msync => Kind::SyncMapping,
             libc::SYS_mmap => Kind::Map,
             _ => return None,
@@ -166,8 +170,6 @@ pub(crate) struct Done {
     pub(crate) mapped: Option<PathBuf>,
     /// A part of this file was written.
     pub(crate) wrote: Option<PathBuf>,
-    /// What is in mappings counts from here on.
-    pub(crate) looks: bool,
 }
 
 impl Begun {
@@ -188,6 +190,14 @@ impl Begun {
             _ => Seen::of(&place.path).ok(),
         });
         Some(Self { kind, place, other, before })
+    }
+
+    /// Does it make something durable that is there when it begins?
+    pub(crate) fn is_sync(&self) -> bool {
+        matches!(
+            self.kind,
+            Kind::Sync { .. } | Kind::SyncAll | Kind::SyncVolume | Kind::SyncMapping
+        )
     }
 
     /// What it did. It has succeeded.
@@ -246,18 +256,17 @@ impl Begun {
             }
             (Kind::Sync { data_only }, ..) => {
                 if let Some(file) = on_volume(call, 0, thread, volume) {
-                    done.looks = true;
                     done.actions.push(Action::Synced { ino: file.ino, data_only });
                 }
             }
-            (Kind::SyncAll, ..) => {
-                done.looks = true;
-                done.actions.push(Action::SyncedAll);
+            (Kind::SyncAll, ..) => done.actions.push(Action::SyncedAll),
+            (Kind::SyncVolume, ..) => {
+                let here = on_volume(call, 0, thread, volume);
+                done.actions.extend(here.map(|_| Action::SyncedAll));
             }
             (Kind::SyncMapping, ..) => {
                 let synchronous = call.args[2] as i32 & nix::libc::MS_SYNC != 0;
                 if let (true, Some(ino)) = (synchronous, mapped_at(thread, call.args[0], volume)) {
-                    done.looks = true;
                     done.actions.push(Action::Synced { ino, data_only: false });
                 }
             }
@@ -378,10 +387,15 @@ fn wrote(
         _ => position.saturating_sub(len),
     };
     let path = descriptor(thread, fd);
-    let mut data = vec![0; usize::try_from(len).unwrap_or(0)];
-    open(&path)?.read_exact_at(&mut data, begin)?;
-    let data = Arc::from(data);
-    done.actions.push(Action::Written { ino: file.ino, offset: begin, data, mapped: false });
+    if len > BYTES_MAX {
+        // It may be more than this machine's memory.
+        done.actions.push(Action::TooLong { ino: file.ino, offset: begin, len });
+    } else {
+        let mut data = vec![0; usize::try_from(len).unwrap_or(0)];
+        open(&path)?.read_exact_at(&mut data, begin)?;
+        let data = Arc::from(data);
+        done.actions.push(Action::Written { ino: file.ino, offset: begin, data, mapped: false });
+    }
     // O_SYNC has the bits of O_DSYNC.
     if flags & nix::libc::O_DSYNC != 0 {
         done.actions.push(Action::Synced { ino: file.ino, data_only: true });

@@ -5,9 +5,10 @@
 //!    in memory.
 //!
 //! Modules, from the bottom: `post` (messages), `seen` (what stat says), `volume` (mounts, trees), `ears` (what a
-//! program says), `calls` (what a system call did), `tracer`.
+//! program says), `calls` (what a system call did), `changes` (what a sync covers), `tracer`.
 
 mod calls;
+mod changes;
 mod ears;
 mod post;
 mod seen;

@@ -4,8 +4,8 @@
 //! 1. When a call that wrote to a pipe or a socket has returned to the program, what it acknowledged is
 //!    recorded. So nothing that the acknowledgement caused is recorded before it.
 //! 2. What a call did is recorded after it has returned, and before the program does the next.
-//! 3. Stores into a mapping of a file are found by comparing its content, when the program acknowledges or
-//!    syncs. They are reported before that.
+//! 3. Stores into a mapping of a file are found by comparing its content, when the program acknowledges or begins
+//!    to sync. They are reported before that. A sync covers what was there when it began ([`Changes`]).
 //! 4. When [`Tracer::run`] returns, no process of the program is left.
 //!
 //! It uses ptrace(2), so it sees programs that are linked statically, too. A program that traces others itself, or
@@ -31,6 +31,7 @@ use nix::unistd::Pid;
 use rustix::fs::Advice;
 
 use super::calls::{Begun, Call, Done};
+use super::changes::Changes;
 use super::ears::Ears;
 use super::post::Post;
 use super::seen::Seen;
@@ -55,6 +56,7 @@ pub(crate) struct Tracer<'a> {
     pulse: Option<File>,
     mappings: Vec<Mapping>,
     threads: BTreeMap<Pid, Thread>,
+    changes: Changes,
 }
 
 /// A thread of the program.
@@ -62,6 +64,8 @@ struct Thread {
     process: u32,
     in_call: bool,
     call: Option<Begun>,
+    /// Changes that were recorded when the call began.
+    began: u64,
 }
 
 /// A file that is mapped, and its content when it was looked at last.
@@ -79,8 +83,8 @@ impl<'a> Tracer<'a> {
             options.open(volume.at())
         };
         let pulse = (pace == Pace::Names).then(nameless).transpose()?;
-        let (mappings, threads) = (Vec::new(), BTreeMap::new());
-        Ok(Self { volume, pace, post, pulse, mappings, threads })
+        let (mappings, threads, changes) = (Vec::new(), BTreeMap::new(), Changes::default());
+        Ok(Self { volume, pace, post, pulse, mappings, threads, changes })
     }
 
     /// Runs a program to its end.
@@ -151,7 +155,15 @@ impl<'a> Tracer<'a> {
                     self.stopped_at_call(thread, ears)?;
                     resume(thread, None);
                 }
-                WaitStatus::PtraceEvent(thread, _, _) => {
+                WaitStatus::PtraceEvent(thread, _, event) => {
+                    if event == libc::PTRACE_EVENT_EXEC {
+                        // A thread that is not the first takes the first one's number.
+                        let was =
+                            ptrace::getevent(thread).ok().and_then(|id| i32::try_from(id).ok());
+                        if let Some(was) = was.map(Pid::from_raw).filter(|was| *was != thread) {
+                            self.threads.remove(&was);
+                        }
+                    }
                     self.threads.entry(thread).or_insert_with(|| Thread::new(thread));
                     resume(thread, None);
                 }
@@ -198,17 +210,23 @@ impl<'a> Tracer<'a> {
         };
         if thread.in_call {
             thread.call = Begun::of(&call, id, self.volume);
+            let is_sync = thread.call.as_ref().is_some_and(Begun::is_sync);
+            if is_sync {
+                self.look_at_mappings()?;
+            }
+            let began = self.changes.now();
+            self.threads.entry(id).and_modify(|thread| thread.began = began);
             return Ok(());
         }
         let Some(begun) = thread.call.take().filter(|_| call.result >= 0) else { return Ok(()) };
-        let process = thread.process;
+        let (process, began) = (thread.process, thread.began);
         // A file that went away meanwhile is not followed.
         let done = begun.did(&call, id, self.volume).unwrap_or_default();
-        self.report(done, process, ears)
+        self.report(done, process, began, ears)
     }
 
-    fn report(&mut self, done: Done, process: u32, ears: &Ears) -> io::Result<()> {
-        if done.spoke || done.looks {
+    fn report(&mut self, done: Done, process: u32, began: u64, ears: &Ears) -> io::Result<()> {
+        if done.spoke {
             self.look_at_mappings()?;
         }
         if done.spoke {
@@ -221,7 +239,9 @@ impl<'a> Tracer<'a> {
         for what in done.actions {
             self.forward(ears)?;
             self.note(&what);
-            self.post.send(&Report::Did(Operation { pid: process, what }))?;
+            for what in self.changes.seen(what, began) {
+                self.post.send(&Report::Did(Operation { pid: process, what }))?;
+            }
         }
         match (self.pace, &done.wrote) {
             (Pace::Names, _) if names => self.write_journal(),
@@ -277,7 +297,8 @@ impl<'a> Tracer<'a> {
 
     /// Reports what was stored into mappings since the last look.
     fn look_at_mappings(&mut self) -> io::Result<()> {
-        for mapping in &mut self.mappings {
+        let Self { mappings, changes, post, .. } = self;
+        for mapping in mappings {
             let now = whole(&mapping.file)?;
             let old = &mapping.content;
             let differs = |at: &usize| old.get(*at) != now.get(*at);
@@ -287,7 +308,9 @@ impl<'a> Tracer<'a> {
                 let data = Arc::from(&now[first..=last]);
                 let (ino, offset) = (mapping.ino, first as u64);
                 let what = Action::Written { ino, offset, data, mapped: true };
-                self.post.send(&Report::Did(Operation { pid: 0, what }))?;
+                for what in changes.seen(what, 0) {
+                    post.send(&Report::Did(Operation { pid: 0, what }))?;
+                }
             }
             mapping.content = now;
         }
@@ -300,7 +323,12 @@ impl Thread {
         let status = std::fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
         let process = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
         let process = process.and_then(|text| text.trim().parse().ok());
-        Self { process: process.unwrap_or(id.as_raw().unsigned_abs()), in_call: false, call: None }
+        Self {
+            process: process.unwrap_or(id.as_raw().unsigned_abs()),
+            in_call: false,
+            call: None,
+            began: 0,
+        }
     }
 }
 
@@ -314,6 +342,7 @@ fn changes_names(what: &Action) -> bool {
         what,
         Action::Written { .. }
             | Action::Zeroed { .. }
+            | Action::TooLong { .. }
             | Action::Copied { .. }
             | Action::Synced { .. }
             | Action::SyncedAll

@@ -30,6 +30,7 @@ use crate::job::{Ended, How, Job, pipe};
 use crate::leg::{Leg, Places, Recovered, Recovery};
 use crate::lines::Lines;
 use crate::operations::Operation;
+use crate::problem::{Class, Problem};
 use crate::recorder::Recorder;
 use crate::tree::Tree;
 
@@ -85,7 +86,10 @@ impl KernelLeg {
     }
 
     /// Puts a disk into a machine and mounts it.
-    fn mounted(&self, disk: Arc<dyn BlockDev>) -> Result<std::result::Result<Mounted<'_>, String>> {
+    fn mounted(
+        &self,
+        disk: Arc<dyn BlockDev>,
+    ) -> Result<std::result::Result<Mounted<'_>, Problem>> {
         let guest = self.guest()?;
         guest.put(disk);
         Ok(match guest.ask(&self.mount(), PATIENCE, &|| false) {
@@ -93,10 +97,11 @@ impl KernelLeg {
             Ok(Report::Refused(why)) => {
                 let words = guest.last_words();
                 self.idle.lock().push(guest);
-                Err(format!("the volume cannot be mounted: {why}\n{words}"))
+                let text = format!("the volume cannot be mounted: {why}\n{words}");
+                Err(Problem::new(Class::Recovery, text))
             }
             Ok(other) => return Err(unexpected(&other)),
-            Err(lost) => Err(format!("the volume cannot be mounted: {lost}")),
+            Err(lost) => Err(of_lost(Class::Recovery, "the volume cannot be mounted", &lost)),
         })
     }
 }
@@ -144,7 +149,7 @@ impl Leg for KernelLeg {
     fn make(&self) -> Result<MemDev> {
         let disk = Arc::new(self.fs.make(self.size)?);
         let mounted = self.mounted(Arc::clone(&disk) as Arc<dyn BlockDev>)?;
-        let mounted = mounted.map_err(|why| Error::host("the new volume", why))?;
+        let mounted = mounted.map_err(|problem| Error::host("the new volume", problem.text))?;
         let (user, group) = owner();
         mounted.done(&Order::Own { user, group })?;
         mounted.unmount()?;
@@ -153,7 +158,8 @@ impl Leg for KernelLeg {
 
     fn record(&self, recorder: &Arc<Recorder>, pace: &str, job: &Job) -> Result<Ended> {
         let disk = Arc::clone(recorder) as Arc<dyn BlockDev>;
-        let mounted = self.mounted(disk)?.map_err(|why| Error::host("the volume", why))?;
+        let mounted =
+            self.mounted(disk)?.map_err(|problem| Error::host("the volume", problem.text))?;
         let known = KernelFs::paces().into_iter().find(|(name, _)| *name == pace);
         let pace = known.map_or(Pace::Late, |(_, pace)| pace);
         let listener = RecordingListener::new(recorder, job)
@@ -259,38 +265,67 @@ impl Drop for Mounted<'_> {
 }
 
 impl Recovered for Mounted<'_> {
-    fn tree(&self) -> std::result::Result<Option<Tree>, String> {
+    fn tree(&self) -> std::result::Result<Option<Tree>, Problem> {
         match self.ask(&Order::Tree, PATIENCE, &|| false) {
             Ok(Report::Tree(tree)) => Ok(tree),
-            Ok(Report::Refused(why)) => Err(format!("the recovered volume is damaged: {why}")),
-            Ok(other) => Err(unexpected(&other).to_string()),
-            Err(lost) => Err(format!("the recovered volume cannot be read: {lost}")),
+            Ok(Report::Refused(why)) => {
+                let text = format!("the recovered volume is damaged: {why}");
+                Err(Problem::new(Class::Damage, text))
+            }
+            Ok(other) => Err(Problem::new(Class::Damage, unexpected(&other).to_string())),
+            Err(lost) => Err(of_lost(Class::Damage, "the recovered volume cannot be read", &lost)),
         }
     }
 
     fn run(self: Box<Self>, job: &Job) -> Result<Ended> {
         let stopped = || job.stop.load(Ordering::Relaxed);
-        Mounted::run(&self, &Order::Run(program(job)), job, &stopped)
+        let ended = Mounted::run(&self, &Order::Run(program(job)), job, &stopped)?;
+        // What the program wrote counts only if the volume could be closed.
+        if self.guest.lock().is_some() {
+            let unmounted = self.unmount();
+            unmounted.map_err(|error| Error::host("the volume cannot be unmounted", error))?;
+        }
+        Ok(ended)
     }
 
-    fn damage(self: Box<Self>) -> Option<String> {
-        let guest = match self.done(&Order::Unmount) {
-            Ok(()) => self.guest.lock().take()?,
-            Err(why) => return Some(format!("the recovered volume cannot be unmounted: {why}")),
-        };
+    fn damage(self: Box<Self>) -> Option<Problem> {
+        let damage = |text| Some(Problem::new(Class::Damage, text));
+        match self.ask(&Order::Unmount, PATIENCE, &|| false) {
+            Ok(Report::Done) => {}
+            Ok(Report::Refused(why)) => {
+                return damage(format!("the recovered volume cannot be unmounted: {why}"));
+            }
+            Ok(other) => return damage(unexpected(&other).to_string()),
+            Err(lost) => {
+                let what = "the recovered volume cannot be unmounted";
+                return Some(of_lost(Class::Damage, what, &lost));
+            }
+        }
+        let guest = self.guest.lock().take()?;
         let words = self.leg.fs.inspection().iter().map(OsString::from).collect();
         let job = Job { words, ..Job::shell("", PATIENCE, Arc::default()) };
         let program = Program { user: 0, group: 0, ..program(&job) };
+        let tool = self.leg.fs.inspection()[0];
         match guest.ask(&Order::Inspect(program), PATIENCE, &|| false) {
             Ok(Report::Ended(ended)) => {
                 self.leg.idle.lock().push(guest);
-                let tool = self.leg.fs.inspection()[0];
-                (ended.how != How::Success).then(|| format!("{tool}: {}", ended.output))
+                let class = match ended.how {
+                    How::Success => return None,
+                    How::TimedOut => Class::TimedOut,
+                    _ => Class::Damage,
+                };
+                Some(Problem::new(class, format!("{tool}: {}: {}", ended.how, ended.output)))
             }
-            Ok(other) => Some(unexpected(&other).to_string()),
-            Err(lost) => Some(lost.to_string()),
+            Ok(other) => damage(unexpected(&other).to_string()),
+            Err(lost) => Some(of_lost(Class::Damage, tool, &lost)),
         }
     }
+}
+
+/// What a lost machine says of a state. One that gave no answer may have had too little time.
+fn of_lost(class: Class, what: &str, lost: &Lost) -> Problem {
+    let class = if matches!(lost, Lost::Hangs(_)) { Class::TimedOut } else { class };
+    Problem::new(class, format!("{what}: {lost}"))
 }
 
 /// The user and the group who run the test.

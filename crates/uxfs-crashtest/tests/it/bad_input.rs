@@ -27,6 +27,9 @@ fn a_program_that_cannot_be_tested_is_refused_with_the_reason() {
                 while ! [ -e ready ]; do sleep 0.01; done";
     let daemon = refused(line, |_| ());
     assert!(daemon.contains("left processes"), "{daemon}");
+    let left = |plan: &mut uxfs_crashtest::Plan| plan.check = Some(line.to_owned());
+    let daemon = refused("true", left);
+    assert!(daemon.contains("--check left processes"), "{daemon}");
     let check = refused("true", |plan| plan.check = Some("echo no; false".into()));
     assert!(check.contains("fails without any power cut") && check.contains("no"), "{check}");
     let setup = refused("true", |plan| plan.setup = Some("exit 9".into()));

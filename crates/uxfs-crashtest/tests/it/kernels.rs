@@ -135,3 +135,37 @@ fn acknowledgements_and_flushes_have_one_order() {
         assert_eq!(early.acks, ["one"]);
     }
 }
+
+/// A process that left its group keeps the volume busy: what --setup wrote would be gone.
+#[test]
+fn a_setup_that_leaves_a_process_on_a_kernel_is_refused() {
+    let leg = leg(KernelFs::Ext4, "");
+    let mut plan = plan(&["test", "-e", "made"], None);
+    let daemon = |how: &str, file: &str| {
+        format!(
+            "touch made; {how} sh -c 'exec >/dev/null 2>&1; touch /dev/shm/{file}; exec sleep 600' & \
+             until [ -e /dev/shm/{file} ]; do sleep 0.01; done"
+        )
+    };
+    plan.setup = Some(daemon("setsid", "marked"));
+    let error = run(&plan, &leg, &|_| {}).err().unwrap().to_string();
+    assert!(error.contains("--setup left processes"), "{error}");
+    // One that hides its environment is seen by the unmount.
+    plan.setup = Some(daemon("setsid env -i", "hidden"));
+    let error = run(&plan, &leg, &|_| {}).err().unwrap().to_string();
+    assert!(error.contains("cannot be unmounted"), "{error}");
+}
+
+/// A sync of another file system keeps nothing of this one.
+#[test]
+fn a_sync_of_another_file_system_is_not_taken_for_one_of_this() {
+    let leg = leg(KernelFs::Ext4, "");
+    let test = |place: &str| {
+        let line = format!("echo x > f; sync -f {place}; echo one >&$UXFS_ACK");
+        let check = "! [ -s \"$UXFS_ACKED\" ] || [ \"$(cat f)\" = x ]";
+        tested(&plan(&["sh", "-c", &line], Some(check.into())), &leg)
+    };
+    let failure = test("/dev/shm").failure.unwrap();
+    assert!(matches!(failure.explanation, Explanation::Missing(_)), "{failure}");
+    assert!(test(".").failure.is_none());
+}

@@ -9,4 +9,5 @@ mod kernels;
 mod planted;
 mod ready;
 mod rig;
+mod stub;
 mod timeline;

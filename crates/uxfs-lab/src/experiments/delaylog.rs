@@ -111,6 +111,11 @@ pub(super) fn run(how: &How, progress: &dyn Progress) -> Result<Experiment> {
         Column::new("iops", "requests/s", 0, Best::None),
     ];
     out.rows = rows.table(how, "delaylog", &out.columns, |_, _, _| None);
+    out.notes = vec![
+        "log B/operation includes the log writes of a sync after the work; log MB/s and log requests/s are of the \
+         work itself"
+            .into(),
+    ];
     out.shapes = shapes(&rows);
     out.charts =
         [("iops", "requests/s"), ("mb_s", "MB/s")].map(|(k, up)| chart(&rows, k, up)).into();

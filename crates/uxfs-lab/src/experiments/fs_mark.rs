@@ -55,6 +55,8 @@ fn row(how: &How, threads: u32, mode: &'static str) -> Result<Job> {
         found.set("rate", ran.value as f64 / seconds);
         if let Some(bytes) = found.get("log_bytes") {
             found.set("log_b", bytes / ran.value as f64);
+            // As the post's: what is not written by the end belongs to the work too.
+            found.set("log_mb_s", bytes / seconds / 1e6);
         }
         found.store_throughput(&ran, 20);
         Ok(found)

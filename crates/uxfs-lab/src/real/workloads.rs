@@ -274,8 +274,9 @@ fn fs_mark(volume: &Volume, variant: &Variant, seed: u64, since: Instant) -> Res
                 scope.spawn(move || client(thread, dir))
             })
             .collect();
-        ready.wait();
+        // The threads run as soon as the barrier opens, and this one may be the last.
         let begun = volume.now(since);
+        ready.wait();
         for worker in workers {
             worker.join().map_err(|_| LabError::new("making files", "a thread panicked"))??;
         }

@@ -9,7 +9,8 @@
 //! 4. A flush completes when everything that was in the cache at its submission is on the platters.
 //! 5. The elevator serves, among the first requests in the queue, the one that the heads reach
 //!    soonest. To prevent starvation, the oldest request is served once it has waited for
-//!    [`MAX_WAIT`]. Without the elevator, the oldest request is always served next.
+//!    [`MAX_WAIT`]; the cache is written once more before it at most. Without the elevator, the oldest request
+//!    of the queue is always served next.
 
 mod cache;
 mod geometry;
@@ -137,6 +138,8 @@ pub struct Spindle {
     sector: u64,
     queue: Vec<Waiting>,
     doing: Option<Operation>,
+    /// The last operation wrote from the cache.
+    drained: bool,
     cache: Cache,
     /// Number of writes so far, which defines the age of cached sectors.
     writes: u64,
@@ -162,6 +165,7 @@ impl Spindle {
             sector: 0,
             queue: Vec::new(),
             doing: None,
+            drained: false,
             cache: Cache::default(),
             writes: 0,
             blocked: VecDeque::new(),
@@ -275,11 +279,16 @@ impl Spindle {
     fn next_of_host(&self, at: u64) -> Option<(usize, u64)> {
         let first = self.queue.first()?;
         let time = |w: &Waiting| self.reach(at.max(w.ready), w.from, w.write);
-        if self.spec.scheduler == Scheduler::Fifo || at.saturating_sub(first.arrived) > MAX_WAIT {
+        if self.spec.scheduler == Scheduler::Fifo || self.is_overdue(at) {
             return Some((0, time(first)));
         }
         let visible = self.queue.iter().take(self.spec.queue.max(1) as usize).enumerate();
         visible.map(|(i, w)| (i, time(w))).min_by_key(|(i, time)| (*time, *i))
+    }
+
+    /// Has the oldest request waited for too long?
+    fn is_overdue(&self, at: u64) -> bool {
+        self.queue.first().is_some_and(|first| at.saturating_sub(first.arrived) > MAX_WAIT)
     }
 
     fn must_drain(&self) -> bool {
@@ -298,8 +307,10 @@ impl Spindle {
         let drain =
             self.cache.next(self.sector).filter(|_| self.must_drain() || host.is_none() && rested);
         let drain = drain.map(|start| (start, self.reach(at, start, true)));
+        // Writers that fill the cache again and again do not hold up a request without end.
+        let may_drain = !(self.drained && self.is_overdue(at));
         match (host, drain) {
-            (Some((_, to_host)), Some((start, to_drain))) if to_drain < to_host => {
+            (Some((_, to_host)), Some((start, to_drain))) if may_drain && to_drain < to_host => {
                 self.drain(at, start, to_drain);
             }
             (Some((index, _)), _) => self.serve(at, index),
@@ -332,6 +343,7 @@ impl Spindle {
         }
         let end = at + time + self.geometry.pass(from, to - from);
         self.doing = Some(Operation { end, work });
+        self.drained = matches!(work, Work::Drain { .. });
         self.cylinder = self.geometry.position(to.saturating_sub(1).max(from)).cylinder;
         self.sector = to;
         if !matches!(work, Work::Drain { .. }) {
