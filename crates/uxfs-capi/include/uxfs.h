@@ -382,7 +382,8 @@ int32_t uxfs_ticket_new(const struct uxfs_volume *volume,
 //
 // # Safety
 // Both are open handles.
-int32_t uxfs_ticket_wait(const struct uxfs_volume *volume, const struct uxfs_ticket *ticket);
+int32_t uxfs_ticket_wait(const struct uxfs_volume *volume,
+                         const struct uxfs_ticket *ticket);
 
 // Is everything up to the ticket on stable storage? Returns 1 or 0; -EINVAL for a ticket of another
 // volume, or of an earlier opening of this one.
