@@ -356,8 +356,9 @@ mod tests {
         for text in ["p:2:", "p:1:1", "p:0:0", "p:1:0[2]", "p:1:0[1-2]"] {
             assert!(!is_valid(text), "{text}");
         }
-        let torn =
-            uxfs_testkit::Survivor { event: 0, sectors: Some(std::iter::once(1..0).collect()) };
+        let (first, behind) = (1, 0);
+        let sectors = std::iter::once(first..behind).collect();
+        let torn = uxfs_testkit::Survivor { event: 0, sectors: Some(sectors) };
         assert!(valid(&run, &State::new("p", 1, vec![torn])).is_err());
     }
 }

@@ -108,16 +108,16 @@ fn interrupted(signal: &str) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_uxfs"));
     command.args(["crash-test", "--", "sh", "-c", "> \"$1\"; sleep 600", "sh"]).arg(&started);
     command.env("TMPDIR", &dir).stdout(Stdio::piped()).stderr(Stdio::null());
-    let test = command.spawn().unwrap();
+    let test = command.spawn().expect("the test starts");
     until("started", || started.exists());
     let mounted = || {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
-        mounts.contains(dir.to_str().unwrap())
+        let mounts = std::fs::read_to_string("/proc/self/mounts").expect("mounts");
+        mounts.contains(dir.to_str().expect("a path in UTF-8"))
     };
     assert!(mounted());
-    let sent = Command::new("kill").arg(signal).arg(test.id().to_string()).status().unwrap();
-    assert!(sent.success());
-    let ended = test.wait_with_output().unwrap();
+    let sent = Command::new("kill").arg(signal).arg(test.id().to_string()).status();
+    assert!(sent.expect("kill runs").success());
+    let ended = test.wait_with_output().expect("the test ends");
     assert_eq!(ended.status.code(), Some(130), "{ended:?}");
     assert!(String::from_utf8_lossy(&ended.stdout).starts_with("interrupted on uxfs"), "{ended:?}");
     assert!(!mounted());

@@ -19,12 +19,15 @@ const SECTORS: usize = 6;
 /// Whether each sector has its write.
 type Disk = [bool; SECTORS];
 
+/// What the stub does with a disk.
+type Step<T> = Box<dyn Fn(&Disk) -> T + Sync>;
+
 /// A file system whose program writes four sectors, flushes, acknowledges, and writes two more.
 struct Stub {
-    recovers: Box<dyn Fn(&Disk) -> Option<Problem> + Sync>,
-    tree: Box<dyn Fn(&Disk) -> Option<Tree> + Sync>,
-    check: Box<dyn Fn(&Disk) -> How + Sync>,
-    damage: Box<dyn Fn(&Disk) -> Option<Problem> + Sync>,
+    recovers: Step<Option<Problem>>,
+    tree: Step<Option<Tree>>,
+    check: Step<How>,
+    damage: Step<Option<Problem>>,
     /// Does the check leave processes?
     leaves: bool,
 }
