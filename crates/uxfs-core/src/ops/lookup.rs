@@ -84,12 +84,17 @@ impl Fs {
     fn entry_target(&self, dir: Ino, name: &[u8]) -> Result<(Ino, Option<Vec<u8>>)> {
         let mut found = self.lookup(dir, name)?;
         loop {
-            let target = self.link_target(found);
             // What is no link is used by its number alone, which the caller checks.
-            if matches!(target, Ok(None)) {
+            if matches!(self.link_target(found), Ok(None)) {
                 return Ok((found, None));
             }
-            let now = self.lookup(dir, name)?;
+            // Held and found again, the number is that of one file, and not of one that was freed meanwhile
+            // and its successor.
+            self.hold(found);
+            let (now, target) = (self.lookup(dir, name), self.link_target(found));
+            // Freeing what another thread replaced is not this one's failure.
+            let _ = self.release(found, 1);
+            let now = now?;
             if now == found {
                 return Ok((found, target?));
             }
