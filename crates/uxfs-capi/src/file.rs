@@ -31,8 +31,8 @@ pub const UXFS_TRUNC: u32 = 32;
 /// `UXFS_TRUNC`; `mode` holds the permissions of a new file before the umask 022. `*file` is then a
 /// handle for `uxfs_close_file`.
 ///
-/// One of READ, WRITE and APPEND is needed, else -EINVAL. Other than for open(2), these are -EINVAL
-/// too: CREATE, EXCL or TRUNC without WRITE or APPEND, and APPEND with TRUNC but without EXCL.
+/// One of READ, WRITE and APPEND is needed, else -EINVAL. Unlike open(2), it also refuses
+/// CREATE, EXCL or TRUNC without WRITE or APPEND, and APPEND with TRUNC but without EXCL.
 ///
 /// # Safety
 /// `volume` is an open handle; `name` a string that ends in a NUL; `file` a place for a pointer.
