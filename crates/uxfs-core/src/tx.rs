@@ -19,40 +19,35 @@
 //! ([`crate::journal`]), or, without a journal, into the dirty sets of buffers and inodes.
 
 mod account;
+mod bufs;
+mod cancel;
+mod commit;
+mod groups;
 mod label;
 mod locks;
 mod owed;
 mod roll;
 pub(crate) mod scratch;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use parking_lot::{ArcRwLockWriteGuard, RawRwLock};
 use smallvec::SmallVec;
-use uxfs_disk::fault::{Fault, planted};
-use uxfs_format::agf::Agf;
-use uxfs_format::agi::Agi;
-use uxfs_format::bytes::{Field, Number};
 use uxfs_format::inode::Fork;
-use uxfs_format::verify::BufKind;
 use uxfs_format::{AgNo, Check, Ino};
-use uxfs_sync::{MappedRwLockWriteGuard, MutexGuard, RwLockReadGuard};
+use uxfs_sync::{MutexGuard, RwLockReadGuard};
 
 use crate::ag::AgState;
-use crate::buf::{BufRef, Pieces};
 use crate::deferred::Deferred;
 use crate::dquot::{Changes, Holds};
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::inode::{Changed, InodeRef, InodeState};
-use crate::journal::{
-    Cil, Handle, ImmediateWriter, Journal, Op, buf_item, dquot_item, inode_item, superblock_item,
-};
+use crate::journal::Op;
 use crate::mount::Counters;
 pub(crate) use label::label;
 use owed::Rolling;
-use scratch::{Scratch, TxBuf, UndoChunk};
+use scratch::{TxBuf, UndoChunk};
 
 /// Granularity at which changes to buffers are recorded: that of XFS' log.
 pub const CHUNK: usize = 128;
@@ -87,9 +82,6 @@ impl TxInode {
         as_before == *old
     }
 }
-
-/// Undo memory above this size is not kept for later transactions.
-const SCRATCH_MAX: usize = 1 << 20;
 
 /// An open transaction.
 pub struct Tx<'fs> {
@@ -343,214 +335,6 @@ impl<'fs> Tx<'fs> {
         &mut entry.guard
     }
 
-    // ---- allocation groups -----------------------------------------------------------------
-
-    /// Locks an allocation group, and waits for it if the order allows that. Returns `false` if it
-    /// is locked and must not be waited for. The caller then tries another group.
-    ///
-    /// # Errors
-    /// If its headers cannot be read or are damaged.
-    pub fn lock_ag(&mut self, ag: AgNo) -> Result<bool> {
-        if self.holds_ag(ag) {
-            return Ok(true);
-        }
-        let cell = self.fs.ag(ag)?;
-        let in_order = self.ags.iter().all(|(held, _)| *held < ag);
-        let mut guard = if in_order {
-            cell.lock()
-        } else {
-            match cell.try_lock() {
-                Some(guard) => guard,
-                None => {
-                    self.saw_taken = true;
-                    return Ok(false);
-                }
-            }
-        };
-        guard.load(self.fs, ag)?;
-        self.ags.push((ag, guard));
-        Ok(true)
-    }
-
-    /// Unlocks a group in which nothing was changed.
-    pub(crate) fn unlock_ag(&mut self, ag: AgNo) {
-        let changed = |buf: &BufRef| buf.holder.load(Ordering::Relaxed) == self.id;
-        let headers = self.ag(ag).headers();
-        if !changed(&headers.agf) && !changed(&headers.agi) {
-            self.ags.retain(|(held, _)| *held != ag);
-        }
-    }
-
-    /// Drops the cached buffer of a block that becomes free.
-    pub(crate) fn forget_block(&mut self, ag: AgNo, block: uxfs_format::AgBlock) {
-        let geo = &self.fs.geo;
-        self.forget(geo.ag_daddr(ag, block), geo.block_size as usize);
-    }
-
-    /// Drops the buffer of `len` bytes at `daddr`, whose blocks are freed, and cancels its items in
-    /// the log, also if it is not in memory.
-    pub(crate) fn forget(&mut self, daddr: uxfs_format::Daddr, len: usize) {
-        let Some(buf) = self.fs.bufs.cached_at(daddr) else {
-            self.fs.keeper.freed(daddr, len);
-            if self.fs.journal.is_some() {
-                self.forgotten.push((daddr, len));
-            }
-            return;
-        };
-        self.invalidate(&buf);
-    }
-
-    /// Has this transaction locked the group?
-    pub fn holds_ag(&self, ag: AgNo) -> bool {
-        self.ags.iter().any(|(held, _)| *held == ag)
-    }
-
-    /// The state of a locked group.
-    ///
-    /// # Panics
-    /// If the transaction has not locked it, which is an error of the caller.
-    pub fn ag(&self, ag: AgNo) -> &AgState {
-        let held = self.ags.iter().find(|(held, _)| *held == ag);
-        &held.expect("the transaction has locked the AG").1
-    }
-
-    /// The state of a locked group, for change. It holds hints only, which a cancel does not
-    /// restore.
-    ///
-    /// # Panics
-    /// As [`Tx::ag`].
-    pub fn ag_mut(&mut self, ag: AgNo) -> &mut AgState {
-        let held = self.ags.iter_mut().find(|(held, _)| *held == ag);
-        &mut held.expect("the transaction has locked the AG").1
-    }
-
-    /// A copy of the AGF of a held group.
-    pub fn agf(&self, ag: AgNo) -> Agf {
-        *Agf::view(&self.ag(ag).headers().agf.read())
-    }
-
-    /// A copy of the AGI of a held group.
-    pub fn agi(&self, ag: AgNo) -> Agi {
-        *Agi::view(&self.ag(ag).headers().agi.read())
-    }
-
-    /// Changes the AGF of a held group.
-    pub fn edit_agf(&mut self, ag: AgNo, change: impl FnOnce(&mut Agf)) {
-        let buf = Arc::clone(&self.ag(ag).headers().agf);
-        change(Agf::view_mut(&mut self.edit(&buf, 0..size_of::<Agf>())));
-    }
-
-    /// Changes the AGI of a held group.
-    pub fn edit_agi(&mut self, ag: AgNo, change: impl FnOnce(&mut Agi)) {
-        let buf = Arc::clone(&self.ag(ag).headers().agi);
-        change(Agi::view_mut(&mut self.edit(&buf, 0..size_of::<Agi>())));
-    }
-
-    // ---- buffers ---------------------------------------------------------------------------
-
-    fn take(&mut self, buf: &BufRef, fresh: bool) -> usize {
-        if buf.holder.load(Ordering::Relaxed) == self.id {
-            return buf.holder_slot.load(Ordering::Relaxed) as usize;
-        }
-        let words = buf.len().div_ceil(CHUNK).div_ceil(64);
-        let kind_before = {
-            // Counted under the content lock, so that write-back sees both changes or neither.
-            let content = buf.content.write();
-            let other = buf.holder.swap(self.id, Ordering::AcqRel);
-            debug_assert_eq!(other, 0, "two transactions change the buffer at {:?}", buf.place());
-            buf.holder_slot.store(self.bufs.len() as u32, Ordering::Relaxed);
-            content.kind
-        };
-        self.bufs.push(TxBuf {
-            buf: Arc::clone(buf),
-            chunks: SmallVec::from_elem(0, words),
-            fresh,
-            stale: false,
-            kind_before,
-            replaced: None,
-        });
-        self.bufs.len() - 1
-    }
-
-    /// Bytes `range` of a buffer, for change.
-    ///
-    /// # Panics
-    /// If the range is not inside the buffer.
-    pub fn edit<'b>(
-        &mut self,
-        buf: &'b BufRef,
-        range: core::ops::Range<usize>,
-    ) -> MappedRwLockWriteGuard<'b, [u8]> {
-        let slot = self.take(buf, false);
-        let content = buf.content.write();
-        let entry = &mut self.bufs[slot];
-        entry.stale = false;
-        if !range.is_empty() {
-            for chunk in range.start / CHUNK..=(range.end - 1) / CHUNK {
-                let (word, bit) = (chunk / 64, 1u64 << (chunk % 64));
-                if entry.chunks[word] & bit != 0 {
-                    continue;
-                }
-                entry.chunks[word] |= bit;
-                if !entry.fresh {
-                    let at = chunk * CHUNK;
-                    let end = (at + CHUNK).min(content.bytes.len());
-                    self.undo_chunks.push(UndoChunk { slot: slot as u32, chunk: chunk as u32 });
-                    self.undo_bytes.extend_from_slice(&content.bytes[at..end]);
-                    self.undo_bytes.resize(self.undo_chunks.len() * CHUNK, 0);
-                }
-            }
-        }
-        content.map(|c| &mut c.bytes[range])
-    }
-
-    /// All bytes of a buffer, for change.
-    pub fn edit_all<'b>(&mut self, buf: &'b BufRef) -> MappedRwLockWriteGuard<'b, [u8]> {
-        self.edit(buf, 0..buf.len())
-    }
-
-    /// Changes one number of a buffer.
-    pub fn set<T: Number>(&mut self, buf: &BufRef, field: Field<T>, number: T) {
-        number.write(&mut self.edit(buf, field.range()), 0);
-    }
-
-    /// Changes the kind of a buffer, for example when a directory grows into its next form.
-    pub fn set_kind(&mut self, buf: &BufRef, kind: BufKind) {
-        self.take(buf, false);
-        buf.content.write().kind = kind;
-    }
-
-    /// A new buffer over blocks just allocated: zeroes, of `kind`, all of it changed.
-    pub fn make_buf(&mut self, pieces: Pieces, kind: BufKind) -> BufRef {
-        // AGFL blocks can be freed and allocated again within one transaction. The old buffer is
-        // then still held and is used again.
-        if let Some(entry) = self.bufs.iter().find(|b| b.buf.daddr() == pieces[0].daddr) {
-            let buf = Arc::clone(&entry.buf);
-            if buf.len() == pieces.iter().map(|p| p.len as usize).sum::<usize>() {
-                self.edit_all(&buf).fill(0);
-                self.set_kind(&buf, kind);
-                return buf;
-            }
-        }
-        let (buf, replaced) = self.fs.bufs.make(pieces, kind);
-        let slot = self.take(&buf, true);
-        self.bufs[slot].replaced = replaced;
-        let chunks = buf.len().div_ceil(CHUNK);
-        for chunk in 0..chunks {
-            self.bufs[slot].chunks[chunk / 64] |= 1 << (chunk % 64);
-        }
-        buf
-    }
-
-    /// Marks a buffer whose block is freed. It is not written again.
-    pub fn invalidate(&mut self, buf: &BufRef) {
-        for piece in buf.pieces() {
-            self.fs.keeper.freed(piece.daddr, piece.len as usize);
-        }
-        let slot = self.take(buf, false);
-        self.bufs[slot].stale = true;
-    }
-
     // ---- space -----------------------------------------------------------------------------
 
     /// Adds `change` to the superblock's counters at commit.
@@ -587,287 +371,10 @@ impl<'fs> Tx<'fs> {
         self.reserved += blocks;
     }
 
-    // ---- the end ---------------------------------------------------------------------------
-
-    /// Runs the deferred operations and commits all changes.
-    ///
-    /// # Errors
-    /// If a deferred operation fails. All changes are then undone.
-    pub fn commit(mut self) -> Result<()> {
-        (self.fs.finish_deferred)(&mut self)?;
-        self.account()?;
-        self.commit_items(false);
-        self.done = true;
-        Ok(())
-    }
-
-    /// As [`Tx::commit`], but keeps at most `most` of the unused reserved blocks for the caller.
-    /// Returns their number.
-    ///
-    /// # Errors
-    /// As [`Tx::commit`].
-    pub(crate) fn commit_keeping(mut self, most: u64) -> Result<u64> {
-        (self.fs.finish_deferred)(&mut self)?;
-        self.account()?;
-        self.commit_items(false);
-        self.done = true;
-        let kept = self.reserved.min(most);
-        self.reserved -= kept;
-        Ok(kept)
-    }
-
-    /// Adds the changes to the open checkpoint. `goes_on` tells that operations are still pending.
-    fn commit_items(&mut self, goes_on: bool) {
-        for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
-            entry.guard.core.changecount = entry.guard.core.changecount.wrapping_add(1);
-        }
-        match &self.fs.journal {
-            Some(journal) => self.log(journal, goes_on),
-            None => self.put_dquots(),
-        }
-        self.dquots.clear();
-        self.undo_chunks.clear();
-        self.undo_bytes.clear();
-        for entry in self.bufs.drain(..) {
-            entry.buf.holder.store(0, Ordering::Release);
-            if entry.stale {
-                self.fs.bufs.forget(&entry.buf);
-            } else {
-                self.fs.bufs.mark_dirty(&entry.buf);
-            }
-            if let Some(old) = entry.replaced {
-                self.fs.bufs.clean(&old);
-            }
-        }
-        for entry in &mut self.inodes {
-            if !entry.changed.is_empty() {
-                self.fs.inodes.mark_dirty(&entry.cell, &mut entry.guard);
-            }
-            entry.before = None;
-            entry.changed = Changed::empty();
-            entry.fresh = false;
-            entry.held = 0;
-        }
-        for (first, count) in self.gone.drain(..) {
-            self.fs.inodes.chunk_gone(&self.fs.geo, first, count);
-        }
-        for (first, count) in self.made.drain(..) {
-            self.fs.inodes.chunk_made(&self.fs.geo, first, count);
-        }
-        let left = self.blocks_left();
-        self.fs.apply(self.reserved, self.counters, left);
-        self.reserved = left;
-        self.counters = Counters::default();
-    }
-
-    /// Adds the changed objects to the open checkpoint.
-    fn log(&mut self, journal: &Journal, goes_on: bool) {
-        let empty = self.bufs.is_empty()
-            && self.dquots.is_empty()
-            && self.inodes.iter().all(|i| i.changed.is_empty());
-        self.fs.counts.transaction(empty, journal.wsync());
-        let mut gathering = journal.cil();
-        let cil = &mut *gathering;
-        for (daddr, len) in self.forgotten.drain(..) {
-            cil.cancel_place(daddr, len);
-        }
-        for entry in &self.bufs {
-            if entry.stale {
-                buf_item::cancel(cil, &entry.buf);
-            } else if entry.chunks.iter().any(|word| *word != 0) {
-                buf_item::add(cil, &entry.buf, &entry.chunks, entry.fresh);
-            }
-        }
-        for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
-            let (mut parts, mut unlinked) = (entry.changed, false);
-            entry.guard.log.unlogged = None;
-            if !entry.only_times() {
-                entry.guard.log.needed = cil.seq.0;
-            }
-            if let Some(before) = &entry.before {
-                let (old, new) = (&before.core, &entry.guard.core);
-                unlinked = old.next_unlinked != new.next_unlinked;
-                if old.forkoff != new.forkoff {
-                    parts |= Changed::DATA | Changed::ATTR;
-                }
-            }
-            inode_item::add(cil, self.fs, &entry.cell, &mut entry.guard, parts, unlinked);
-        }
-        self.log_dquots(cil);
-        for (first, count) in &self.gone {
-            for (ino, cell) in self.fs.inodes.in_memory(*first, *count) {
-                self.fs.freed_inodes.add(&cell);
-                cil.gone.push(Handle::Inode(ino, cell));
-            }
-        }
-        for chunk in self.chunks_made.drain(..) {
-            if !planted(Fault::IcreateMissing) {
-                cil.chunk(chunk);
-            }
-        }
-        if self.fs.take_superblock_change() {
-            superblock_item::add(cil, self.fs);
-        }
-        self.log_steps(cil, goes_on);
-        self.log_single(journal, cil);
-        let seq = cil.seq.0;
-        if self.fs.ordered && !self.freed.is_empty() {
-            let blocks = self.freed.iter().map(|(_, _, len)| u64::from(*len)).sum();
-            self.fs.unsettled.add(seq, blocks);
-        }
-        for (ag, start, len) in self.freed.drain(..) {
-            if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
-                state.busy.add(seq, journal.batches_begun(), start, len);
-            }
-        }
-        let added = journal.taken_in(cil, &mut self.granted);
-        drop(gathering);
-        let left = if goes_on { 0 } else { core::mem::take(&mut self.granted) };
-        if !journal.committed(added, left) {
-            self.fs.counts.logspace_overruns.one();
-        }
-    }
-
-    /// Writes the changes as a log transaction of their own, with immediate logging.
-    fn log_single(&self, journal: &Journal, cil: &mut Cil) {
-        let Some(mut writer) = ImmediateWriter::begin(journal, cil) else { return };
-        let changed = |entry: &&TxBuf| !entry.stale && entry.chunks.iter().any(|word| *word != 0);
-        for entry in self.bufs.iter().filter(changed) {
-            if buf_item::is_logged(entry.buf.kind()) {
-                writer.object(|records| {
-                    buf_item::write(&entry.buf, records);
-                    Ok(())
-                });
-            }
-        }
-        let lives = |entry: &&TxInode| {
-            !entry.changed.is_empty() && !self.fs.freed_inodes.contains(&entry.cell)
-        };
-        for entry in self.inodes.iter().filter(lives) {
-            writer.object(|records| inode_item::write(self.fs, &entry.guard, records));
-        }
-        for (dquot, _) in &self.dquots {
-            writer.object(|records| {
-                dquot_item::write(self.fs, dquot, records);
-                Ok(())
-            });
-        }
-        superblock_item::end(writer, self.fs);
-    }
-
-    /// Notes that blocks of a locked group were freed.
-    pub(crate) fn note_freed(&mut self, ag: AgNo, start: uxfs_format::AgBlock, len: u32) {
-        if let Some(journal) = &self.fs.journal {
-            self.freed.push((ag, start, len));
-            // This transaction must not write data there either ([`Self::expire_busy`]).
-            let seq = journal.open_seq();
-            self.ag_mut(ag).busy.add(seq, journal.batches_begun(), start, len);
-        }
-    }
-
-    /// Drops the busy blocks of a locked group whose checkpoint is durable.
-    pub(crate) fn expire_busy(&mut self, ag: AgNo) {
-        if let Some(journal) = &self.fs.journal {
-            // Blocks that this transaction freed are in no checkpoint yet.
-            if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
-                for (_, start, len) in self.freed.iter().filter(|(freed, ..)| *freed == ag) {
-                    let (seq, batch) = (journal.open_seq(), journal.batches_begun());
-                    state.busy.add(seq, batch, *start, *len);
-                }
-            }
-            let busy = &mut self.ag_mut(ag).busy;
-            busy.expire(journal.durable(), journal.batches_ended());
-            let left = !busy.is_empty();
-            self.saw_busy |= left;
-        }
-    }
-
     /// Notes a new inode chunk.
     pub(crate) fn note_chunk(&mut self, chunk: uxfs_format::log::Icreate) {
         if self.fs.journal.is_some() {
             self.chunks_made.push(chunk);
-        }
-    }
-}
-
-impl Tx<'_> {
-    fn give_back_scratch(&mut self) {
-        let mut scratch = Scratch {
-            bufs: core::mem::take(&mut self.bufs),
-            undo_chunks: core::mem::take(&mut self.undo_chunks),
-            undo_bytes: core::mem::take(&mut self.undo_bytes),
-            dquots: core::mem::take(&mut self.dquots),
-        };
-        if scratch.undo_bytes.capacity() > SCRATCH_MAX {
-            return;
-        }
-        scratch.bufs.clear();
-        scratch.undo_chunks.clear();
-        scratch.undo_bytes.clear();
-        scratch.dquots.clear();
-        self.fs.scratch.lock().push(scratch);
-    }
-}
-
-impl Drop for Tx<'_> {
-    /// Cancels a transaction that was not committed. If a panic ended it, or a part of it is committed
-    /// already, the volume is shut down before the first lock is released, so that nothing builds on a
-    /// half-made change. The journal is stopped when all are released, because that calls its waiters.
-    fn drop(&mut self) {
-        let half_made = match (self.done, std::thread::panicking(), self.rolled) {
-            (false, true, _) => Some("a thread panicked in the midst of a change"),
-            (false, false, true) => Some("a change could not be finished"),
-            _ => None,
-        };
-        if let Some(why) = half_made {
-            self.fs.shut_down(why);
-        }
-        if let Some(journal) = &self.fs.journal {
-            journal.release(core::mem::take(&mut self.granted));
-        }
-        self.release_holds();
-        for (ag, blocks) in self.kept.drain(..) {
-            self.fs.keep(ag, blocks, true);
-        }
-        if self.done {
-            self.give_back_scratch();
-            self.fs.apply(self.reserved, Counters::default(), 0);
-            return;
-        }
-        self.fs.enospc_causes.note(self.saw_busy, self.saw_taken);
-        for (at, undo) in self.undo_chunks.iter().enumerate().rev() {
-            let entry = &self.bufs[undo.slot as usize];
-            let mut content = entry.buf.content.write();
-            let start = undo.chunk as usize * CHUNK;
-            let end = (start + CHUNK).min(content.bytes.len());
-            let old = &self.undo_bytes[at * CHUNK..at * CHUNK + (end - start)];
-            content.bytes[start..end].copy_from_slice(old);
-        }
-        for entry in self.bufs.drain(..) {
-            entry.buf.content.write().kind = entry.kind_before;
-            entry.buf.holder.store(0, Ordering::Release);
-            if entry.fresh {
-                self.fs.bufs.forget(&entry.buf);
-            }
-            if let Some(old) = entry.replaced {
-                self.fs.bufs.put_back(old);
-            }
-        }
-        for mut entry in self.inodes.drain(..) {
-            if let Some(before) = entry.before.take() {
-                *entry.guard = *before;
-            }
-            if entry.fresh {
-                // A thread that waits for its lock finds a free inode.
-                entry.guard.core.mode = 0;
-                self.fs.inodes.forget(entry.guard.ino);
-            }
-        }
-        self.fs.apply(self.reserved, Counters::default(), 0);
-        if let Some(why) = half_made {
-            self.ags.clear();
-            (self.gate, self.freeze) = (None, None);
-            self.fs.stop(why);
         }
     }
 }
