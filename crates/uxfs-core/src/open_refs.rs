@@ -51,12 +51,34 @@ impl Fs {
     /// Takes a reference to a file. The file then stays after its last name is removed.
     /// [`Fs::release`] releases the reference.
     ///
-    /// The file may be freed between a lookup and this call. A caller that found it by name must
-    /// check it again afterwards.
+    /// The file may be freed between a lookup and this call: [`Fs::hold_found`] looks it up again.
     pub fn hold(&self, ino: Ino) {
         let mut shard = self.open_refs.shard(ino).lock();
         let held = shard.entry(ino.0).or_default();
         held.count = held.count.saturating_add(1);
+    }
+
+    /// Takes a reference to the file that `find` finds, and returns it. `find` is called again once the
+    /// reference is there, and the whole again if it then finds another file: its number may have been
+    /// freed meanwhile, and may be that of another file.
+    ///
+    /// # Errors
+    /// Those of `find`; no reference is left then.
+    pub fn hold_found<E>(
+        &self,
+        find: impl Fn() -> core::result::Result<Ino, E>,
+    ) -> core::result::Result<Ino, E> {
+        loop {
+            let ino = find()?;
+            self.hold(ino);
+            let again = find();
+            if again.as_ref().is_ok_and(|now| *now == ino) {
+                return Ok(ino);
+            }
+            // Freeing what another thread replaced is not this one's failure: recovery frees it.
+            let _ = self.release(ino, 1);
+            again?;
+        }
     }
 
     /// As [`Fs::hold`], `count` times.

@@ -82,24 +82,16 @@ impl Fs {
     /// The inode of an entry, and its target if it is a symbolic link. Another thread may replace the
     /// entry meanwhile, which frees the inode that was found: then the new one counts.
     fn entry_target(&self, dir: Ino, name: &[u8]) -> Result<(Ino, Option<Vec<u8>>)> {
-        let mut found = self.lookup(dir, name)?;
-        loop {
-            // What is no link is used by its number alone, which the caller checks.
-            if matches!(self.link_target(found), Ok(None)) {
-                return Ok((found, None));
-            }
-            // Held and found again, the number is that of one file, and not of one that was freed meanwhile
-            // and its successor.
-            self.hold(found);
-            let (now, target) = (self.lookup(dir, name), self.link_target(found));
-            // Freeing what another thread replaced is not this one's failure.
-            let _ = self.release(found, 1);
-            let now = now?;
-            if now == found {
-                return Ok((found, target?));
-            }
-            found = now;
+        let found = self.lookup(dir, name)?;
+        // What is no link is used by its number alone, which the caller checks.
+        if matches!(self.link_target(found), Ok(None)) {
+            return Ok((found, None));
         }
+        let held = self.hold_found(|| self.lookup(dir, name))?;
+        let target = self.link_target(held);
+        // Freeing what another thread replaced is not this one's failure.
+        let _ = self.release(held, 1);
+        Ok((held, target?))
     }
 
     fn link_target(&self, ino: Ino) -> Result<Option<Vec<u8>>> {

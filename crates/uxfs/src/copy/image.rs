@@ -43,12 +43,7 @@ impl<'a> HeldInode<'a> {
 
     /// Holds the inode that `find` finds.
     fn find(fs: &'a Fs, find: impl Fn() -> uxfs_core::Result<Ino>) -> uxfs_core::Result<Self> {
-        loop {
-            let held = Self::new(fs, find()?);
-            if find()? == held.ino {
-                return Ok(held);
-            }
-        }
+        Ok(Self { fs, ino: fs.hold_found(find)? })
     }
 
     /// Holds the inode that was created as `name`, unless another thread has removed it already.

@@ -170,12 +170,7 @@ impl Volume {
         fs: &Fs,
         find: impl Fn() -> core::result::Result<Ino, Fault>,
     ) -> core::result::Result<Held, Fault> {
-        loop {
-            let held = self.hold_at(fs, find()?);
-            if find()? == held.ino {
-                return Ok(held);
-            }
-        }
+        Ok(Held { shared: Arc::clone(&self.0), ino: fs.hold_found(find)? })
     }
 
     /// Reads a whole file.
