@@ -147,8 +147,7 @@ fn finish(
     (base_path, base): (&Path, Arc<dyn BlockDev>),
     tail: &mut Tail,
 ) -> io::Result<()> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    tail.head.base = Base::of(base_path, dir, &*base)?;
+    tail.head.base = Base::of(base_path, uxfs_host::dir_of(path), &*base)?;
     // An image of another format may be written to when it is closed.
     drop(base);
     tail.head.base.note_time(base_path);

@@ -43,22 +43,19 @@ impl Blocks {
     }
 }
 
-fn dir_of(path: &Path) -> &Path {
-    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
-}
-
 /// Makes a child of the disk `base`, whose file is at `base_path`, in the new file `path`. A `base_path` with
 /// `://` is the address of a disk that never changes.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`] if there is a file; those of the host.
 pub fn create(path: &Path, base_path: &Path, base: &dyn BlockDev) -> io::Result<()> {
-    let identity = Base::of(base_path, dir_of(path), base)?;
+    let identity = Base::of(base_path, uxfs_host::dir_of(path), base)?;
     let mut name = [0; 16];
     getrandom::fill(&mut name).map_err(|error| io::Error::other(error.to_string()))?;
     let head = Head { state: State::InUse, number: 0, start: 0, durable: 0, name, base: identity };
     let file = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
-    let made = deltas::make(&file, head).and_then(|()| uxfs_host::sync_dir(dir_of(path)));
+    let made =
+        deltas::make(&file, head).and_then(|()| uxfs_host::sync_dir(uxfs_host::dir_of(path)));
     if made.is_err() {
         // The first error is reported.
         let _ = std::fs::remove_file(path);
@@ -75,7 +72,7 @@ pub fn rebase(path: &Path, base_path: &Path, base: &dyn BlockDev) -> io::Result<
     let file = file_of(&fork)?;
     let mut head = Head::read(file)?;
     refuse_committing(&head)?;
-    let identity = Base::of(base_path, dir_of(path), base)?;
+    let identity = Base::of(base_path, uxfs_host::dir_of(path), base)?;
     if identity.len != head.base.len || identity.head != head.base.head {
         let text = "is not the base that the fork was made of: its length or superblock differ";
         return Err(io::Error::new(io::ErrorKind::InvalidData, text));
@@ -89,7 +86,7 @@ pub fn rebase(path: &Path, base_path: &Path, base: &dyn BlockDev) -> io::Result<
 /// # Errors
 /// If the file is not a fork; those of the host.
 pub fn base_of(path: &Path) -> io::Result<PathBuf> {
-    Ok(Head::read(&File::open(path)?)?.base.found_from(dir_of(path)))
+    Ok(Head::read(&File::open(path)?)?.base.found_from(uxfs_host::dir_of(path)))
 }
 
 fn file_of(dev: &FileDev) -> io::Result<&File> {
@@ -116,7 +113,7 @@ pub(crate) struct Opened {
 /// Reads the file of the child at `path`.
 pub(crate) fn open_file(file: &File, path: &Path) -> io::Result<Opened> {
     let head = Head::read(file)?;
-    let base_path = head.base.found_from(dir_of(path));
+    let base_path = head.base.found_from(uxfs_host::dir_of(path));
     let (content, tail) = deltas::find(file, head)?;
     Ok(Opened { base_path, content, tail })
 }

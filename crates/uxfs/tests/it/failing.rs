@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use uxfs::disk::{BlockDev, FileDev, OpenMode};
-use uxfs::{Atime, Fs, Volume, VolumeOptions, mkfs};
+use uxfs::format::FsBlock;
+use uxfs::{Atime, Volume, VolumeOptions, mkfs};
 use uxfs_testkit::{EIO, FaultDev, Op, Rule};
 
 use crate::volume::MIB;
@@ -25,14 +26,6 @@ fn open(dev: &Arc<FaultDev<FileDev>>, options: &VolumeOptions) -> Volume {
     Volume::open_device(Arc::clone(dev) as Arc<dyn BlockDev>, options).unwrap()
 }
 
-/// First byte of the log.
-fn log_of(fs: &Fs) -> u64 {
-    let sb = fs.superblock();
-    let (start, agblocks) = (sb.logstart.get(), u64::from(sb.agblocks.get()));
-    let (ag, block) = (start >> sb.agblklog, start & ((1 << sb.agblklog) - 1));
-    (ag * agblocks + block) << sb.blocklog
-}
-
 /// A host whose disk is full refuses metadata until memory is full of it, and then the volume refuses every
 /// change. An access time is a change that the reader did not ask for.
 #[test]
@@ -46,7 +39,9 @@ fn a_full_host_does_not_keep_files_from_being_read() {
     let volume = open(&dev, &VolumeOptions::new().engine(engine).atime(Atime::Strict));
     volume.write("file", "content").unwrap();
     volume.sync_all().unwrap();
-    let log = volume.with_fs(|fs| Ok(log_of(fs))).unwrap();
+    let log = volume
+        .with_fs(|fs| Ok(fs.geo.fsb_daddr(FsBlock(fs.superblock().logstart.get())).bytes()))
+        .unwrap();
     dev.add(Rule::on(Op::WRITES).within(0..log).fail(ENOSPC));
     let refused = (0..100_000).find_map(|number| {
         let name = format!("a name long enough to fill memory before long {number:05}");
