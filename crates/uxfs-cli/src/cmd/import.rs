@@ -34,6 +34,8 @@ use crate::{number, time};
 /// same new image, byte for byte. (A qcow2 image that --force overwrites keeps its clusters where they
 /// are; the disk in it is the same.) Modification times later than SOURCE_DATE_EPOCH are set to it; access,
 /// change and birth times equal the modification time; entries without a time get SOURCE_DATE_EPOCH.
+/// Users and groups that are names only (in ACLs of archives, in --owner) get the numbers that this machine
+/// knows them by: where machines differ in these, so do the images.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  \
     uxfs import linux-6.1.tar.xz disk.img --size 4G\n  \

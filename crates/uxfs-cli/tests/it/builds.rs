@@ -520,6 +520,15 @@ fn container_images_are_imported_from_oci_layouts() {
     refused(&["--platform", "linux/arm64/v9", "oci:oci"], "linux/arm64/v8");
     refused(&["--platform", "linux/amd64", "oci:oci:multi"], "linux/s390x");
     refused(&["oci:oci:none"], "'single'");
+    // One manifest that two entries of an index name, each for a platform.
+    oci(
+        "image s390x l1.tar; for p in s390x arm64; do all=\"$all,$(descriptor $M.manifest.v1+json \",\\\"platform\\\":{\\\"os\\\":\\\"linux\\\",\\\"architecture\\\":\\\"$p\\\"}\")\"; done; index \"${all#,}\"",
+    );
+    for platform in ["linux/s390x", "linux/arm64"] {
+        fixture.uxfs(&["import", "-q", "-f", "--platform", platform, "oci:oci", "a.img"]).good();
+        has(&listed(&fixture, "a.img", "%P\\n"), "gone/deep/file");
+    }
+    refused(&["--platform", "linux/riscv64", "oci:oci"], "only for linux/s390x, linux/arm64");
     // Damaged layouts.
     let damaged = |change: &str, words: &str| {
         fixture.sh("rm -rf oci");
