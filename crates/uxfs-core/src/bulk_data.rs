@@ -44,7 +44,7 @@ struct State {
     /// Batches that were written. Their memory is used again, because memory that another thread frees
     /// makes the allocator slow.
     written: Vec<Batch>,
-    failure: Option<io::Error>,
+    failure: Option<BulkError>,
     /// Callers of [`BulkData::wait`] and [`BulkData::wait_for`].
     waiters: usize,
     /// True if anything was sent since the last [`BulkData::wait`].
@@ -85,7 +85,19 @@ impl State {
     }
 }
 
-fn copy(error: &io::Error) -> io::Error {
+/// Why the data of a [`BulkWriter`](crate::BulkWriter) is not on the device.
+#[derive(Debug, thiserror::Error)]
+pub enum BulkError {
+    /// The source's file could not be read.
+    #[error("reading the source: {0}")]
+    Source(#[source] io::Error),
+    /// The device refused a write.
+    #[error("writing file data: {0}")]
+    Device(#[source] io::Error),
+}
+
+fn copy(error: &BulkError) -> io::Error {
+    let (BulkError::Source(error) | BulkError::Device(error)) = error;
     match error.raw_os_error() {
         Some(errno) => io::Error::from_raw_os_error(errno),
         None => io::Error::new(error.kind(), error.to_string()),
@@ -202,7 +214,7 @@ impl BulkData {
     }
 
     /// Records the outcome of a batch's write, and keeps its memory for reuse.
-    pub(crate) fn complete(&self, mut batch: Batch, done: io::Result<()>) {
+    pub(crate) fn complete(&self, mut batch: Batch, done: Result<(), BulkError>) {
         let mut state = self.state.lock();
         state.land(&batch.range());
         if let Err(error) = done {
@@ -270,7 +282,7 @@ impl BulkData {
     }
 
     /// Takes the first failure.
-    pub(crate) fn take_failure(&self) -> Option<io::Error> {
+    pub(crate) fn take_failure(&self) -> Option<BulkError> {
         self.state.lock().failure.take()
     }
 }

@@ -12,14 +12,13 @@
 //!    journal.
 
 use std::fs::File;
-use std::io;
 use std::sync::Arc;
 
 use uxfs_disk::{AlignedBuf, BlockDev};
 use uxfs_format::Daddr;
 use uxfs_sync::Thread;
 
-use crate::bulk_data::{BATCH, BulkData, Origin};
+use crate::bulk_data::{BATCH, BulkData, BulkError, Origin};
 use crate::error::{Error, Result};
 use crate::file::Segment;
 use crate::fs::Fs;
@@ -122,13 +121,13 @@ impl<'a> BulkWriter<'a> {
     /// Writes everything, and ends.
     ///
     /// # Errors
-    /// The first write that failed.
-    pub fn finish(mut self) -> io::Result<()> {
+    /// The first read or write that failed.
+    pub fn finish(mut self) -> core::result::Result<(), BulkError> {
         self.data.flush();
         self.end()
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    fn end(&mut self) -> core::result::Result<(), BulkError> {
         let journaled = self.fs.journal.is_some();
         if journaled {
             self.data.flush();
@@ -139,7 +138,7 @@ impl<'a> BulkWriter<'a> {
         if let Some(error) = &failure
             && journaled
         {
-            self.fs.stop(&format!("file data could not be written: {error}"));
+            self.fs.stop(&format!("file data is missing: {error}"));
         }
         self.fs.clear_bulk_data();
         failure.map_or(Ok(()), Err)
@@ -163,9 +162,10 @@ fn write_batches(data: &BulkData, device: &dyn BlockDev, source: Option<&File>) 
             Some(buf) => buf,
             None => own_buf.get_or_insert_with(|| AlignedBuf::new(BATCH)),
         };
-        let done = batch
-            .fill(source, buf)
-            .and_then(|()| device.write_bulk_at(batch.range().start, &buf[..batch.len()]));
+        let done = batch.fill(source, buf).map_err(BulkError::Source).and_then(|()| {
+            let written = device.write_bulk_at(batch.range().start, &buf[..batch.len()]);
+            written.map_err(BulkError::Device)
+        });
         batch.buf = filled;
         data.complete(batch, done);
     }

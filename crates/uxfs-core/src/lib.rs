@@ -79,6 +79,7 @@ mod unsettled;
 mod unwritten;
 mod writeback;
 
+pub use bulk_data::BulkError;
 pub use bulk_writer::BulkWriter;
 pub use cause::Cause;
 pub use delalloc::{ErrorCursor, SyncKind, WritebackOptions};

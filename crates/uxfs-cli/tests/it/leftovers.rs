@@ -53,6 +53,20 @@ fn a_full_host_leaves_no_image() {
     assert!(!fixture.path("b.img").exists());
 }
 
+/// Its data is written by threads of its own, whose error names no file.
+#[test]
+fn an_import_names_the_image_that_has_no_room_on_its_host() {
+    let fixture = Fixture::new();
+    fixture.sh("mkdir host; head -c 40000000 /dev/zero | tr '\\0' x >big; tar cf big.tar big");
+    let script = format!(
+        "mount -t tmpfs -o size=30M none host; {} import -q --size 320M big.tar host/c.img; code=$?; \
+         [ -z \"$(ls -A host)\" ] || exit 99; exit $code",
+        env!("CARGO_BIN_EXE_uxfs")
+    );
+    let words = fixture.bash(&format!("unshare -m bash -c '{script}'")).bad(1);
+    assert!(words.contains("host/c.img: No space left on device"), "{words}");
+}
+
 /// Starts an import from a pipe that stays open, and sends the signal after the import has begun to
 /// write. Returns exit code and messages.
 fn interrupted(fixture: &Fixture, args: &[&str], signal: &str) -> (i32, String) {

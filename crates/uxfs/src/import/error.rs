@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use uxfs_archive::ArchiveError;
+use uxfs_core::BulkError;
 use uxfs_mkfs as mkfs;
 use uxfs_selinux::ContextsError;
 
@@ -45,8 +46,8 @@ pub enum ImportError {
         source: io::Error,
     },
     /// Copying file data failed.
-    #[error("copying file data: {0}")]
-    Data(#[source] io::Error),
+    #[error(transparent)]
+    Data(#[from] BulkError),
     /// The rules for SELinux labels could not be read or applied.
     #[error(transparent)]
     Labels(#[from] ContextsError),
@@ -58,6 +59,14 @@ pub enum ImportError {
 impl ImportError {
     pub(super) fn host(path: &Path) -> impl FnOnce(io::Error) -> Self + '_ {
         move |source| Self::Host { path: path.to_owned(), source }
+    }
+
+    /// Names the image where writing its data failed.
+    pub(super) fn of_image(self, image: &Path) -> Self {
+        match self {
+            Self::Data(BulkError::Device(source)) => Self::Host { path: image.to_owned(), source },
+            other => other,
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //!    is decompressed has threads of its own already.
 
 use uxfs_archive::{ReadAhead, Source};
-use uxfs_core::{BulkWriter, Fs};
+use uxfs_core::{BulkError, BulkWriter, Fs};
 
 use super::adjust::Adjust;
 use super::error::ImportError;
@@ -114,7 +114,7 @@ impl<'a> Import<'a> {
     fn layer(&mut self, mut source: Box<dyn Source>) -> Result<(), ImportError> {
         source.set_limit(unpack_limit(self.summary.size));
         let copy = source.file().map(std::fs::File::try_clone).transpose();
-        let copy = copy.map_err(ImportError::Data)?;
+        let copy = copy.map_err(BulkError::Source)?;
         let writer = BulkWriter::start(self.fs, copy.as_ref())?;
         let mut tree = Tree::new(self.fs, self.layered, self.adjust);
         if let Some(contexts) = self.adjust.labelling.contexts() {
@@ -135,7 +135,7 @@ impl<'a> Import<'a> {
                 self.report(&*source);
             }
         }
-        writer.finish().map_err(ImportError::Data)?;
+        writer.finish()?;
         tree.finish()?;
         source.warnings().into_iter().for_each(|warning| self.warn(warning));
         self.report(&*source);

@@ -81,7 +81,8 @@ pub fn run(
     let open = options.open_options(&identity, options.source_date_epoch.is_some());
     let fs = Fs::open(device, open)?;
     let first = origin.open(0)?;
-    let summary = fill_all(&fs, (&origin, first), &adjust, false, progress)?;
+    let summary = fill_all(&fs, (&origin, first), &adjust, false, progress)
+        .map_err(|error| error.of_image(&options.image))?;
     fs.close()?;
     Ok(summary)
 }
@@ -139,7 +140,8 @@ fn into_new(
     } else {
         Some(new_file)
     };
-    let mut summary = fill_all(&fs, (&origin, first), &adjust, true, progress)?;
+    let mut summary = fill_all(&fs, (&origin, first), &adjust, true, progress)
+        .map_err(|error| error.of_image(&options.image))?;
     fs.close()?;
     empty_on_error.armed = false;
     if let Some(new_file) = unfinished {

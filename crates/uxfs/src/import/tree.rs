@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
-use uxfs_core::{BulkWriter, Content, Error, Fallocate, Fs, NewInode, Segment, SetAttr, Times};
+use uxfs_core::{
+    BulkError, BulkWriter, Content, Error, Fallocate, Fs, NewInode, Segment, SetAttr, Times,
+};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
@@ -619,7 +621,7 @@ fn read_exact(source: &mut dyn Source, mut buf: &mut [u8]) -> Result<(), ImportE
     while !buf.is_empty() {
         let count = source.read(buf)?;
         if count == 0 {
-            return Err(ImportError::Data(std::io::ErrorKind::UnexpectedEof.into()));
+            return Err(BulkError::Source(std::io::ErrorKind::UnexpectedEof.into()).into());
         }
         buf = &mut buf[count..];
     }

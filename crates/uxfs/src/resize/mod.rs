@@ -22,7 +22,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use uxfs_core::{Fs, OpenOptions, whole_groups};
+use uxfs_core::{BulkError, Fs, OpenOptions, whole_groups};
 use uxfs_disk::{BlockDev, OpenMode};
 use uxfs_format::superblock::Superblock;
 use uxfs_mkfs as mkfs;
@@ -118,8 +118,8 @@ pub enum ResizeError {
     #[error("lengthening the device: {0}")]
     Device(#[source] io::Error),
     /// Copying file data failed.
-    #[error("copying file data: {0}")]
-    Data(#[source] io::Error),
+    #[error(transparent)]
+    Data(#[from] BulkError),
     /// The request is not possible.
     #[error("{0}")]
     Usage(String),

@@ -120,7 +120,7 @@ pub(super) fn make(
     if with_data {
         let writer = BulkWriter::start(&new, old.device().as_file())?;
         copy_tree(old, &new, Some(&writer))?;
-        writer.finish().map_err(ResizeError::Data)?;
+        writer.finish()?;
     } else {
         copy_tree(old, &new, None)?;
     }
