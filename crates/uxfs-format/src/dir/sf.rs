@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::entry::{Shape, entry_len, entry_problem};
 use crate::bytes::{be16, be32, be64};
+use crate::naming::Naming;
 use crate::types::Ino;
 
 /// The bytes of a short form.
@@ -187,9 +188,14 @@ impl<'a> Shortform<'a> {
         })
     }
 
-    /// Finds the entry with this name.
-    pub fn find(&self, name: &[u8]) -> Option<SfEntry<'a>> {
-        self.entries().find(|entry| entry.name == name)
+    /// Finds the entry with this name: in just this spelling if there is one, otherwise the first in
+    /// another.
+    pub fn find(&self, naming: Naming, name: &[u8]) -> Option<SfEntry<'a>> {
+        let exact = self.entries().find(|entry| entry.name == name);
+        if !naming.folds() {
+            return exact;
+        }
+        exact.or_else(|| self.entries().find(|entry| naming.same(entry.name, name)))
     }
 
     /// Finds a free offset in the data space for an entry of `len` bytes, and the index at which to
