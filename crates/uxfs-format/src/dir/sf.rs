@@ -266,7 +266,7 @@ mod tests {
             let bytes = sample(wide);
             let sf = Shortform::parse(&bytes).unwrap();
             assert_eq!((sf.count(), sf.wide(), sf.parent()), (3, wide, Ino(128)));
-            let entry = sf.find(b"hello world").unwrap();
+            let entry = sf.find(Naming::Exact, b"hello world").unwrap();
             assert_eq!((entry.offset, entry.ino.0 != 2), (112, wide));
             assert_eq!(sf.room(16, 4096), Some((152, 3)));
             let again = build(sf.parent(), sf.entries());
