@@ -1,18 +1,18 @@
 //! How a volume hashes and compares the names of its directories' entries.
 //!
-//! Names are kept as they were written. On a volume with case-insensitive names (`-n version=ci`, the
-//! superblock's [`Version::BORG`]) the hash of a name is that of its lowered form, and two names with
-//! the same lowered form are one name.
+//! Names are kept as they were written. On a volume with case-insensitive names (`-n version=ci`,
+//! the superblock's [`Version::BORG`]) the hash of a name is that of its lowered form, and two
+//! names with the same lowered form are one name.
 //!
-//! 1. Lowering maps single bytes: `A` to `Z`, and of ISO 8859-1 `0xc0` to `0xde` but for the sign `×`
-//!    (`0xd7`). It keeps the length of a name, and never makes two different valid UTF-8 names equal
-//!    that differ in more than the case of ASCII letters: a lowered lead byte stands for a longer or
-//!    an impossible sequence.
+//! 1. Lowering maps single bytes: `A` to `Z`, and of ISO 8859-1 `0xc0` to `0xde` but for the sign
+//!    `×` (`0xd7`). It keeps the length of a name, and never makes two different valid UTF-8 names
+//!    equal that differ in more than the case of ASCII letters: a lowered lead byte stands for a
+//!    longer or an impossible sequence.
 //! 2. A kernel's parent pointers hash by the same rule. They are found by the exact name.
 //! 3. Names of attributes are not affected.
 //!
-//! [`Geometry::naming`](crate::Geometry) has the rule of a volume. Whatever hashes or compares a name of
-//! a directory does it here.
+//! [`Geometry::naming`](crate::Geometry) has the rule of a volume. Whatever hashes or compares a
+//! name of a directory does it here.
 
 use std::borrow::Cow;
 

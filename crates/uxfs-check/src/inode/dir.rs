@@ -2,8 +2,8 @@
 //!
 //! 1. Every entry is recorded in the [`Table`] once. Its name is hashed, stored as numbers, and
 //!    compared with the index ([`super::index`]).
-//! 2. Two hashes, one of them keyed, identify a name that a directory holds twice. Where names compare
-//!    without case, both are of the lowered name.
+//! 2. Two hashes, one of them keyed, identify a name that a directory holds twice. Where names
+//!    compare without case, both are of the lowered name.
 //!
 //! [`Table`]: crate::table::Table
 

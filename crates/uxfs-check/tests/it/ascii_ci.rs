@@ -1,4 +1,5 @@
-//! Directories of volumes whose names compare without case: what a kernel would not find is reported.
+//! Directories of volumes whose names compare without case: what a kernel would not find is
+//! reported.
 
 use uxfs::{Fs, NewInode};
 use uxfs_check::code;
@@ -22,8 +23,8 @@ fn numbered(stem: &str, count: usize) -> impl Iterator<Item = String> {
     (0..count).map(move |number| format!("{stem}-{number}"))
 }
 
-/// A directory in block, leaf or node form whose names are in lower case passes, and one with other names
-/// does not: its hashes are those of the names as they are written.
+/// A directory in block, leaf or node form whose names are in lower case passes, and one with other
+/// names does not: its hashes are those of the names as they are written.
 #[test]
 fn hashes_of_unlowered_names_are_reported() {
     for count in [30, 300, 3000] {
@@ -45,8 +46,8 @@ fn hashes_of_unlowered_names_are_reported() {
     }
 }
 
-/// A name in two spellings, in a directory of each form. The engine finds and removes the entry that is
-/// spelled as it was asked.
+/// A name in two spellings, in a directory of each form. The engine finds and removes the entry
+/// that is spelled as it was asked.
 #[test]
 fn names_that_differ_by_case_are_one_name_twice() {
     for count in [2, 30, 300, 3000] {

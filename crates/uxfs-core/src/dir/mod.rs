@@ -6,10 +6,10 @@
 //!    fits. An empty directory is therefore in short form again.
 //! 3. An entry keeps its offset in the data space through all forms. Readers use the offset as a
 //!    cookie to continue ([`read_dir`]).
-//! 4. Names compare by the volume's rule ([`uxfs_format::Naming`]). An entry keeps the spelling with which
-//!    it was inserted, and [`stored_name`] returns it.
-//! 5. These functions change blocks, fork, format and size, and through the mapping the block count.
-//!    The caller updates link counts and times.
+//! 4. Names compare by the volume's rule ([`uxfs_format::Naming`]). An entry keeps the spelling
+//!    with which it was inserted, and [`stored_name`] returns it.
+//! 5. These functions change blocks, fork, format and size, and through the mapping the block
+//!    count. The caller updates link counts and times.
 //!
 //! Called by the operations, which hold the directory's lock and have checked permissions and names.
 
@@ -81,8 +81,8 @@ pub fn lookup(fs: &Mount, inode: &InodeState, name: &[u8]) -> Result<Option<(Ino
     Ok(find(fs, inode, &form, name)?.map(|(hit, _)| (hit.ino, hit.ftype)))
 }
 
-/// Returns a name as its entry spells it, which differs from `name` only where names compare without
-/// case; `name` itself if there is no such entry.
+/// Returns a name as its entry spells it, which differs from `name` only where names compare
+/// without case; `name` itself if there is no such entry.
 ///
 /// # Errors
 /// As [`lookup`].

@@ -1,7 +1,7 @@
 //! Searching the leaf entries of a block for a name.
 //!
-//! Where names compare without case, several spellings have the same hash. The entry spelled as the name
-//! sought wins, otherwise the first in another spelling.
+//! Where names compare without case, several spellings have the same hash. The entry spelled as the
+//! name sought wins, otherwise the first in another spelling.
 
 use uxfs_format::da;
 use uxfs_format::dir as format;

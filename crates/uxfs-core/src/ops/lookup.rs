@@ -35,8 +35,8 @@ impl Fs {
         })
     }
 
-    /// Returns the name with which a lookup of `name` in a directory succeeds, if the entry spells it in
-    /// another way. That happens only on volumes whose names compare without case.
+    /// Returns the name with which a lookup of `name` in a directory succeeds, if the entry spells
+    /// it in another way. That happens only on volumes whose names compare without case.
     ///
     /// # Errors
     /// As [`Fs::lookup`], but for [`Error::NotFound`].

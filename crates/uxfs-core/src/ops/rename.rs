@@ -109,8 +109,8 @@ impl Fs {
             Err(other) => return Err(other),
         };
         if target == Some(ino) {
-            // Both names are links to one file, or one entry in two spellings: POSIX requires that nothing
-            // happens, and a kernel changes no spelling either.
+            // Both names are links to one file, or one entry in two spellings: POSIX requires that
+            // nothing happens, and a kernel changes no spelling either.
             return match flags {
                 RenameFlags::NoReplace => Err(Error::Exists),
                 _ => Ok(Outcome::Done),

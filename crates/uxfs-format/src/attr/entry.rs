@@ -64,8 +64,8 @@ pub fn parent_of(value: &[u8]) -> (Ino, u32) {
     (PARENT_INO.get(value), PARENT_GENERATION.get(value))
 }
 
-/// Hash by which leaf blocks sort attributes. A parent pointer has the name of a directory entry, which
-/// hashes by the volume's rule; other names of attributes hash as they are.
+/// Hash by which leaf blocks sort attributes. A parent pointer has the name of a directory entry,
+/// which hashes by the volume's rule; other names of attributes hash as they are.
 pub fn hash(naming: Naming, flags: AttrFlags, name: &[u8], value: &[u8]) -> u32 {
     match PARENT_INO.try_get(value) {
         Some(parent) if flags.contains(AttrFlags::PARENT) => naming.parent_hash(name, parent),

@@ -188,8 +188,8 @@ impl<'a> Shortform<'a> {
         })
     }
 
-    /// Finds the entry with this name: in just this spelling if there is one, otherwise the first in
-    /// another.
+    /// Finds the entry with this name: in just this spelling if there is one, otherwise the first
+    /// in another.
     pub fn find(&self, naming: Naming, name: &[u8]) -> Option<SfEntry<'a>> {
         let exact = self.entries().find(|entry| entry.name == name);
         if !naming.folds() {

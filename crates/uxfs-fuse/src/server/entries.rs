@@ -20,8 +20,9 @@ pub(super) struct New<'a> {
     pub(super) rdev: (u32, u32),
 }
 
-/// How long the kernel may use a name that it looked up, or that does not exist. Its cache knows names by
-/// their bytes. Where they compare without case, a change under one spelling would leave the others stale.
+/// How long the kernel may use a name that it looked up, or that does not exist. Its cache knows
+/// names by their bytes. Where they compare without case, a change under one spelling would leave
+/// the others stale.
 fn ttl(fs: &Fs) -> Duration {
     if fs.geo.naming.folds() { Duration::ZERO } else { TTL }
 }

@@ -63,8 +63,8 @@ fn indexes_of_directories_and_attributes_are_made_anew() {
     }
 }
 
-/// Where names compare without case: lost indexes, an index of hashes of unlowered names, and a name in two
-/// spellings.
+/// Where names compare without case: lost indexes, an index of hashes of unlowered names, and a
+/// name in two spellings.
 #[test]
 fn directories_of_volumes_without_case_are_made_anew() {
     let base = Base::new("-n version=ci");
