@@ -7,7 +7,7 @@ use uxfs::{NewInode, XattrMode};
 use uxfs_format::attr::{self, AttrFlags};
 use uxfs_format::dir::sf::{self, Shortform};
 use uxfs_format::inode::{self, Fork, InodeCore};
-use uxfs_format::{Ino, Uuid, acl::Acl, crc, dir};
+use uxfs_format::{Ino, Naming, Uuid, acl::Acl, crc, dir};
 
 use crate::Input;
 use crate::base::{fresh, full, open};
@@ -48,16 +48,21 @@ fn again(core: &InodeCore, raw: &[u8], ino: Ino, uuid: &Uuid) {
     assert_eq!(back, *core);
 }
 
+/// How names compare.
+const RULES: [Naming; 2] = [Naming::Exact, Naming::Lowered];
+
 /// A directory in short form.
 pub fn dir_short(data: &[u8]) {
     let Ok(form) = Shortform::parse(data) else { return };
     let entries: Vec<_> = form.entries().collect();
     assert_eq!(entries.len(), form.count());
     for entry in &entries {
-        assert!(form.find(entry.name).is_some());
+        for naming in RULES {
+            assert!(form.find(naming, entry.name).is_some());
+        }
         assert!(dir::name_problem(entry.name).is_none());
     }
-    let _ = form.find(b"no such name");
+    let _ = RULES.map(|naming| form.find(naming, b"No such name").is_some());
     for block in [1024, 4096, 65536] {
         for len in [16, 24, 280] {
             let _ = form.room(len, block);
@@ -77,7 +82,7 @@ pub fn attr_short(data: &[u8]) {
     let verified = attr::sf::verify(data);
     let entries: Vec<_> = attr::sf::entries(data).collect();
     for entry in &entries {
-        let _ = attr::hash(entry.flags, entry.name, entry.value);
+        let _ = RULES.map(|naming| attr::hash(naming, entry.flags, entry.name, entry.value));
     }
     if verified.is_err() {
         return;

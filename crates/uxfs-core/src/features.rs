@@ -46,12 +46,8 @@ pub(crate) fn check(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     if sb.inprogress != 0 && !options.unfinished {
         return refuse("the volume is unfinished (its making or import was interrupted)".into());
     }
-    let flags = sb.version_flags();
     if sb.is_v4() {
         check_v4(sb)?;
-    }
-    if flags.contains(Version::BORG) {
-        return refuse("case-insensitive names (ascii-ci) are not supported".into());
     }
     if options.read_only {
         return Ok(());

@@ -2,6 +2,7 @@
 //! conversions between XFS' kinds of number.
 
 use crate::features::{Incompat, RoCompat};
+use crate::naming::Naming;
 use crate::superblock::{self, Superblock};
 use crate::types::{AgBlock, AgIno, AgNo, Daddr, FileBlock, FsBlock, Ino, Uuid};
 use crate::{agf, agfl, agi, dir};
@@ -20,6 +21,8 @@ pub struct Geometry {
     pub version: u8,
     /// How entries of directories are laid out.
     pub dir: dir::Shape,
+    /// How names of directory entries are hashed and compared.
+    pub naming: Naming,
     /// Bytes in a block, a power of two.
     pub block_size: u32,
     /// Base-2 logarithm of `block_size`.
@@ -83,6 +86,7 @@ impl Geometry {
         Self {
             version: if v5 { 5 } else { 4 },
             dir: if v5 { dir::Shape::V5 } else { dir::Shape::v4(sb.has_ftype()) },
+            naming: Naming::of(sb.version_flags()),
             block_size: block,
             block_log: sb.blocklog.into(),
             sector_size: sb.sectsize.get().into(),

@@ -10,7 +10,7 @@ use core::ops::Range;
 use uxfs_disk::BlockDev;
 use uxfs_format::features::{Incompat, RoCompat};
 use uxfs_format::superblock::Superblock;
-use uxfs_format::{AgBlock, AgNo, Geometry, Uuid};
+use uxfs_format::{AgBlock, AgNo, Geometry, Naming, Uuid};
 
 use crate::error::MkfsError;
 use crate::groups::Groups;
@@ -33,6 +33,7 @@ impl Layout {
             dir_block: geo.block_size << geo.dir_blklog,
             ro_compat: geo.ro_compat,
             incompat: geo.incompat,
+            naming: geo.naming,
         };
         Self {
             units,
@@ -103,6 +104,7 @@ pub fn options_like(sb: &Superblock) -> Options {
     like.inode.sparse = Some(incompat.contains(Incompat::SPINODES));
     like.inode.nrext64 = Some(incompat.contains(Incompat::NREXT64));
     like.inode.exchange = Some(incompat.contains(Incompat::EXCHRANGE));
+    like.naming.version = Some(Naming::of(sb.version_flags()));
     like.naming.parent = Some(incompat.contains(Incompat::PARENT));
     like.naming.size = Some(Size::Bytes(u64::from(block) << sb.dirblklog.min(16)));
     like.meta.finobt = Some(ro.contains(RoCompat::FINOBT));

@@ -216,6 +216,7 @@ impl Layout {
             | Version::EXTFLG
             | Version::DIRV2
             | Version::MOREBITS;
+        version.set(Version::BORG, self.units.naming.folds());
         version.set(Version::DALIGN, self.stripe.is_set());
         let attributes = self.hints.autofsck.is_some();
         version.set(Version::ATTR, attributes || self.units.incompat.contains(Incompat::PARENT));

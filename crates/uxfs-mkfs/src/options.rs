@@ -5,7 +5,7 @@
 //! 3. Sizes in blocks or sectors are resolved after all options are known, so the order of options
 //!    does not matter.
 
-use uxfs_format::Uuid;
+use uxfs_format::{Naming, Uuid};
 
 use crate::error::{MkfsError, usage};
 use crate::size::Size;
@@ -185,8 +185,8 @@ impl Autofsck {
 pub struct NamingOptions {
     /// `size=`: bytes in a directory block.
     pub size: Option<Size>,
-    /// `version=`: always 2.
-    pub version: Option<u32>,
+    /// `version=`: `2`, or `ci` for names that compare without case.
+    pub version: Option<Naming>,
     /// `ftype=`: file types in directories; always true in version 5.
     pub ftype: Option<bool>,
     /// `parent=`: parent pointers (newer than 6.1).
@@ -411,11 +411,13 @@ impl Options {
         let naming = &mut self.naming;
         match sub.name {
             "size" => set(&mut naming.size, sub, sub.size()?),
-            "version" if sub.text()? == "ci" => Err(MkfsError::Unsupported {
-                what: "-n version=ci",
-                why: "names are compared byte by byte; use version=2",
-            }),
-            "version" => set(&mut naming.version, sub, sub.integer(2, 2, None)?),
+            "version" if sub.text()?.eq_ignore_ascii_case("ci") => {
+                set(&mut naming.version, sub, Naming::Lowered)
+            }
+            "version" => {
+                sub.integer(2, 2, None)?;
+                set(&mut naming.version, sub, Naming::Exact)
+            }
             "ftype" => set(&mut naming.ftype, sub, sub.flag()?),
             "parent" => set(&mut naming.parent, sub, sub.flag()?),
             _ => sub.unknown(),

@@ -1,5 +1,6 @@
 //! Computes the basic sizes (sector, block, inode, directory block) and the features.
 
+use uxfs_format::Naming;
 use uxfs_format::btree::TreeKind;
 use uxfs_format::features::{Incompat, RoCompat};
 use uxfs_format::geometry::CHUNK_INODES;
@@ -16,6 +17,7 @@ pub(crate) struct Units {
     pub(crate) dir_block: u32,
     pub(crate) ro_compat: RoCompat,
     pub(crate) incompat: Incompat,
+    pub(crate) naming: Naming,
 }
 
 const DEFAULT_BLOCK: u32 = 4096;
@@ -41,6 +43,7 @@ impl Units {
             dir_block,
             ro_compat: ro_compat(options)?,
             incompat: incompat(options),
+            naming: options.naming.version.unwrap_or_default(),
         })
     }
 

@@ -99,7 +99,8 @@ fn leaf_block(
             Value::Remote { block, len } => remote_value(volume, ino, map, block, len as usize)?,
         };
         let local = if let Value::Local(value) = record.value { value } else { b"" };
-        let named = hash(record.entry.flags, record.name, local) == record.entry.hash;
+        let named =
+            hash(volume.geo.naming, record.entry.flags, record.name, local) == record.entry.hash;
         if let Some(value) = value.filter(|_| named) {
             if let Value::Remote { block, .. } = record.value {
                 values.insert(block);

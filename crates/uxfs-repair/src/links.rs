@@ -212,7 +212,7 @@ impl Linker<'_> {
         if self.is_internal(entry.ino) || entry.ino == ino {
             return Err(format!("entry \"{}\" leads to inode {}", show(), entry.ino));
         }
-        if !names.insert(entry.name.clone()) {
+        if !names.insert(self.volume.geo.naming.key(&entry.name).into()) {
             return Err(format!("a second entry \"{}\"", show()));
         }
         let ftype = FileType::from_mode(target.mode) as u8;
@@ -390,7 +390,8 @@ impl Linker<'_> {
                 Some(entries) => entries,
                 None => self.content(parent)?.entries,
             };
-            let taken = entries.iter().any(|entry| *entry.name == *attr.name);
+            let naming = self.volume.geo.naming;
+            let taken = entries.iter().any(|entry| naming.same(&entry.name, &attr.name));
             self.links.refill.insert(parent, entries);
             if taken || self.leads_to(parent, ino) {
                 continue;

@@ -209,7 +209,7 @@ pub mod disk {
 /// The terms of the format that this library's interface uses.
 pub mod format {
     pub use uxfs_format::{
-        Check, Corrupt, Daddr, FsBlock, Geometry, Ino, Place, Uuid, acl, timestamp,
+        Check, Corrupt, Daddr, FsBlock, Geometry, Ino, Naming, Place, Uuid, acl, timestamp,
     };
 
     /// Directory entries.

@@ -181,7 +181,7 @@ impl Attrs<'_, '_, '_> {
         for record in leaf::records(bytes) {
             let Record { entry, name, value, .. } = record;
             let local = if let Value::Local(value) = value { value } else { b"" };
-            let wanted = hash(entry.flags, name, local);
+            let wanted = hash(ctx.geo.naming, entry.flags, name, local);
             if entry.hash != wanted {
                 let message = format!("attribute hash {:#x}, expected {wanted:#x}", entry.hash);
                 ctx.find(code::ATTR_HASH, place.clone(), message);

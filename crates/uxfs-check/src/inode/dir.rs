@@ -2,13 +2,13 @@
 //!
 //! 1. Every entry is recorded in the [`Table`] once. Its name is hashed, stored as numbers, and
 //!    compared with the index ([`super::index`]).
-//! 2. Two hashes, one of them keyed, identify a name that a directory holds twice.
+//! 2. Two hashes, one of them keyed, identify a name that a directory holds twice. Where names
+//!    compare without case, both are of the lowered name.
 //!
 //! [`Table`]: crate::table::Table
 
 use twox_hash::XxHash3_64;
 use uxfs_format::dir::{self, DOT, DOTDOT, FileType, block, data, name_problem, sf};
-use uxfs_format::hash::name_hash;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{FileBlock, Ino};
@@ -28,7 +28,7 @@ pub(crate) struct IndexedEntry {
     pub(crate) hash: u32,
     /// Address of the entry.
     pub(crate) address: u32,
-    /// Keyed hash of the name.
+    /// Keyed hash of the form that all spellings of the name share.
     name: u64,
 }
 
@@ -135,8 +135,9 @@ impl Dir<'_, '_, '_> {
     }
 
     fn keep(&self, name: &[u8], address: u32) -> IndexedEntry {
-        let other = XxHash3_64::oneshot_with_seed(self.seed, name);
-        IndexedEntry { hash: name_hash(name), address, name: other }
+        let naming = self.pass.ctx.geo.naming;
+        let other = XxHash3_64::oneshot_with_seed(self.seed, &naming.key(name));
+        IndexedEntry { hash: naming.hash(name), address, name: other }
     }
 
     /// Reports names that occur twice.

@@ -10,6 +10,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod ascii_ci;
 mod bases;
 mod beyond_repair;
 mod clean;

@@ -106,6 +106,18 @@ impl Volume {
         Fs::open(Arc::new(dev), options).unwrap()
     }
 
+    /// Lets names compare without case, in all superblocks; directories stay as they are.
+    pub(crate) fn ignore_case(&self) {
+        let number = |field: &str| uxfs_oracle::db_value(&self.path, &["sb 0"], field);
+        let version = number("versionnum");
+        let version = u16::from_str_radix(version.trim_start_matches("0x"), 16).unwrap();
+        for ag in 0..number("agcount").parse().unwrap() {
+            let ag: u32 = ag;
+            let write = format!("write versionnum {:#x}", version | 0x4000);
+            uxfs_oracle::db_write(&self.path, &[&format!("sb {ag}"), &write]);
+        }
+    }
+
     /// Fails if the check has findings.
     pub(crate) fn clean(&self, when: &str) {
         clean(&self.path, when);

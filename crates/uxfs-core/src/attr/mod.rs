@@ -94,7 +94,12 @@ struct Key<'a> {
 }
 
 impl<'a> Key<'a> {
-    fn new(namespace: Namespace, name: &'a [u8], value: Option<&'a [u8]>) -> Result<Self> {
+    fn new(
+        geo: &Geometry,
+        namespace: Namespace,
+        name: &'a [u8],
+        value: Option<&'a [u8]>,
+    ) -> Result<Self> {
         if name.is_empty() {
             return Err(Error::Invalid("an attribute's name is empty"));
         }
@@ -109,7 +114,7 @@ impl<'a> Key<'a> {
             _ => None,
         };
         let flags = namespace.flags();
-        let hash = layout::hash(flags, name, value.unwrap_or_default());
+        let hash = layout::hash(geo.naming, flags, name, value.unwrap_or_default());
         Ok(Self { flags, name, value, hash })
     }
 
@@ -158,7 +163,7 @@ pub fn get(
     namespace: Namespace,
     name: &[u8],
 ) -> Result<Option<Vec<u8>>> {
-    let key = Key::new(namespace, name, None)?;
+    let key = Key::new(&fs.geo, namespace, name, None)?;
     match form(inode)? {
         Form::Empty => Ok(None),
         Form::Short => Ok(short::find(inode, &key).map(|e| e.value.to_vec())),
@@ -202,7 +207,7 @@ pub fn set(
     name: &[u8],
     value: &[u8],
 ) -> Result<()> {
-    let key = Key::new(namespace, name, Some(value))?;
+    let key = Key::new(&tx.fs().geo, namespace, name, Some(value))?;
     set_key(tx, slot, &key, value)
 }
 
@@ -225,7 +230,7 @@ fn set_key(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>, value: &[u8]) -> Res
 /// [`Error::Invalid`] or [`Error::NameTooLong`] for an impossible name, or a damaged structure on
 /// the way. The caller must then cancel the transaction.
 pub fn remove(tx: &mut Tx<'_>, slot: InodeSlot, namespace: Namespace, name: &[u8]) -> Result<bool> {
-    remove_key(tx, slot, &Key::new(namespace, name, None)?)
+    remove_key(tx, slot, &Key::new(&tx.fs().geo, namespace, name, None)?)
 }
 
 fn remove_key(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> Result<bool> {
@@ -248,7 +253,7 @@ pub fn has_parent(
     generation: u32,
 ) -> Result<bool> {
     let value = parent_value(parent, generation);
-    let key = Key::new(Namespace::Parent, name, Some(&value))?;
+    let key = Key::new(&fs.geo, Namespace::Parent, name, Some(&value))?;
     match form(inode)? {
         Form::Empty => Ok(false),
         Form::Short => Ok(short::find(inode, &key).is_some()),
@@ -282,7 +287,7 @@ pub fn remove_parent(
     generation: u32,
 ) -> Result<bool> {
     let value = parent_value(parent, generation);
-    remove_key(tx, slot, &Key::new(Namespace::Parent, name, Some(&value))?)
+    remove_key(tx, slot, &Key::new(&tx.fs().geo, Namespace::Parent, name, Some(&value))?)
 }
 
 /// The item for a leaf block. A value that does not fit into the leaf is written to remote blocks.

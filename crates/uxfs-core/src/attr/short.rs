@@ -71,11 +71,12 @@ pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, key: &Key<'_>) -> bool {
 /// inode has an attribute fork with space for extents.
 pub(super) fn to_tree(tx: &mut Tx<'_>, slot: InodeSlot, but: &Key<'_>) -> Result<()> {
     let inode = tx.inode(slot);
+    let naming = tx.fs().geo.naming;
     let mut items = Vec::new();
     if form(inode)? == Form::Short {
         for e in sf::entries(inode.fork(Fork::Attr)) {
             if !but.matches(e.flags, e.name, Some(e.value)) {
-                let hash = uxfs_format::attr::hash(e.flags, e.name, e.value);
+                let hash = uxfs_format::attr::hash(naming, e.flags, e.name, e.value);
                 items.push(leaf::Item::local(hash, e.flags, e.name, e.value));
             }
         }

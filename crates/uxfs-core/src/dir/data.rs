@@ -44,7 +44,8 @@ pub(super) fn probe(
         let block = buf.read();
         let entry = fs.geo.dir.entry_at(&block, at, block.len())?;
         let ftype = FileType::from_raw(entry.ftype).unwrap_or_default();
-        Some((entry.name == name).then_some((entry.ino, ftype)))
+        let found = fs.geo.naming.same(entry.name, name);
+        Some(found.then_some((entry.ino, ftype, entry.name == name)))
     };
     let other = if in_block { None } else { Some(read(fs, inode, db)?) };
     let buf = other.as_ref().unwrap_or(leaf);
@@ -52,7 +53,9 @@ pub(super) fn probe(
         None => Err(buf
             .corrupt(Check::Pointer, format!("a leaf entry leads to offset {at}: no entry there"))),
         Some(None) => Ok(None),
-        Some(Some((ino, ftype))) => Ok(Some(Hit { ino, ftype, db, data: buf.clone(), at, index })),
+        Some(Some((ino, ftype, exact))) => {
+            Ok(Some(Hit { ino, ftype, db, data: buf.clone(), at, index, exact }))
+        }
     }
 }
 

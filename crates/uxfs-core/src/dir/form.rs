@@ -69,6 +69,8 @@ pub(super) struct Hit {
     pub(super) at: usize,
     /// Index of its leaf entry in the leaf, which the caller knows.
     pub(super) index: usize,
+    /// Is its name spelled as the one sought?
+    pub(super) exact: bool,
 }
 
 /// The position of leaf entries in a block.

@@ -6,8 +6,10 @@
 //!    fits. An empty directory is therefore in short form again.
 //! 3. An entry keeps its offset in the data space through all forms. Readers use the offset as a
 //!    cookie to continue ([`read_dir`]).
-//! 4. These functions change blocks, fork, format and size, and through the mapping the block count.
-//!    The caller updates link counts and times.
+//! 4. Names compare by the volume's rule ([`uxfs_format::Naming`]). An entry keeps the spelling
+//!    with which it was inserted, and [`stored_name`] returns it.
+//! 5. These functions change blocks, fork, format and size, and through the mapping the block
+//!    count. The caller updates link counts and times.
 //!
 //! Called by the operations, which hold the directory's lock and have checked permissions and names.
 
@@ -20,8 +22,9 @@ mod read;
 mod search;
 mod short;
 
+use std::borrow::Cow;
+
 use uxfs_format::dir::{self as format, FileType};
-use uxfs_format::hash::name_hash;
 use uxfs_format::inode::{Fork, ForkFormat};
 use uxfs_format::verify::BufKind;
 use uxfs_format::{Check, FileBlock, Geometry, Ino, da};
@@ -46,7 +49,7 @@ fn find(
     form: &Form,
     name: &[u8],
 ) -> Result<Option<(Hit, Option<Path>)>> {
-    let hash = name_hash(name);
+    let hash = fs.geo.naming.hash(name);
     let in_one = |buf: &BufRef, slots| {
         let (hit, _) = search(fs, inode, buf, slots, name, hash)?;
         Ok(hit.map(|hit| (hit, None)))
@@ -76,6 +79,30 @@ pub fn lookup(fs: &Mount, inode: &InodeState, name: &[u8]) -> Result<Option<(Ino
         return short::lookup(fs, inode, name);
     }
     Ok(find(fs, inode, &form, name)?.map(|(hit, _)| (hit.ino, hit.ftype)))
+}
+
+/// Returns a name as its entry spells it, which differs from `name` only where names compare
+/// without case; `name` itself if there is no such entry.
+///
+/// # Errors
+/// As [`lookup`].
+pub fn stored_name<'n>(fs: &Mount, inode: &InodeState, name: &'n [u8]) -> Result<Cow<'n, [u8]>> {
+    if !fs.geo.naming.folds() {
+        return Ok(Cow::Borrowed(name));
+    }
+    if name.len() > format::MAX_NAME {
+        return Err(Error::NameTooLong);
+    }
+    let form = form(fs, inode)?;
+    if let Form::Short = form {
+        return short::stored_name(fs, inode, name);
+    }
+    let Some((hit, _)) = find(fs, inode, &form, name)?.filter(|(hit, _)| !hit.exact) else {
+        return Ok(Cow::Borrowed(name));
+    };
+    let block = hit.data.read();
+    let entry = fs.geo.dir.entry_at(&block, hit.at, block.len());
+    Ok(entry.map_or(Cow::Borrowed(name), |entry| Cow::Owned(entry.name.to_vec())))
 }
 
 /// Returns the parent directory, as `..` names it.
@@ -130,7 +157,7 @@ pub fn insert(
 ) -> Result<()> {
     check_new_name(name)?;
     let fs = tx.fs();
-    let new = New { name, hash: name_hash(name), ino, ftype };
+    let new = New { name, hash: fs.geo.naming.hash(name), ino, ftype };
     // Each round either inserts the name or converts to the next form. There are four forms.
     loop {
         match form(fs, tx.inode(slot))? {

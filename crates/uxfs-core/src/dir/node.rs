@@ -27,16 +27,20 @@ pub(super) fn find(
     hash: u32,
 ) -> Result<Option<(Hit, Path)>> {
     let mut path = tree::find_leaf_from(fs, inode, Tree::Dir, root.clone(), hash)?;
+    let mut other = None;
     // The tree has no more leaves than blocks. In a damaged tree the walk might not end otherwise.
     for _ in 0..inode.core.nblocks.min(fs.geo.dblocks) {
         let slots = leaf::slots(&path.leaf);
         let (hit, more) = search(fs, inode, &path.leaf, slots, name, hash)?;
         if let Some(hit) = hit {
-            return Ok(Some((hit, path)));
+            if hit.exact {
+                return Ok(Some((hit, path)));
+            }
+            other.get_or_insert_with(|| (hit, path.clone()));
         }
         // The next leaf can continue this hash only if this leaf ends with it or with a lower hash.
         if !more || !tree::next_leaf(fs, inode, Tree::Dir, &mut path)? {
-            return Ok(None);
+            return Ok(other);
         }
     }
     Err(inode.corrupt(Check::Loop, "the directory's leaves form a cycle"))

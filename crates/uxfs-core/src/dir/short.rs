@@ -1,5 +1,7 @@
 //! The short form: the inode's data fork holds the whole directory.
 
+use std::borrow::Cow;
+
 use uxfs_format::dir::data::DataEntry;
 use uxfs_format::dir::sf::{self, SfEntry, Shortform};
 use uxfs_format::dir::{DOT, DOTDOT, FileType, block, entry_len};
@@ -44,8 +46,20 @@ pub(super) fn lookup(
     Ok(match name {
         b"." => Some((inode.ino, FileType::Directory)),
         b".." => Some((dir.parent(), FileType::Directory)),
-        _ => dir.find(name).map(|e| (e.ino, FileType::from_raw(e.ftype).unwrap_or_default())),
+        _ => dir
+            .find(fs.geo.naming, name)
+            .map(|e| (e.ino, FileType::from_raw(e.ftype).unwrap_or_default())),
     })
+}
+
+/// The name as its entry spells it; `name` itself if there is none.
+pub(super) fn stored_name<'n>(
+    fs: &Mount,
+    inode: &InodeState,
+    name: &'n [u8],
+) -> Result<Cow<'n, [u8]>> {
+    let found = parse(fs, inode)?.find(fs.geo.naming, name);
+    Ok(found.map_or(Cow::Borrowed(name), |entry| Cow::Owned(entry.name.to_vec())))
 }
 
 /// Sets `bytes` as the short form of an inode.
@@ -104,8 +118,9 @@ fn append(tx: &mut Tx<'_>, slot: InodeSlot, old: usize, entry: &SfEntry<'_>, wid
 
 /// Removes a name.
 pub(super) fn remove(tx: &mut Tx<'_>, slot: InodeSlot, name: &[u8]) -> Result<Option<Ino>> {
-    let dir = parse(tx.fs(), tx.inode(slot))?;
-    let Some(found) = dir.find(name) else { return Ok(None) };
+    let fs = tx.fs();
+    let dir = parse(fs, tx.inode(slot))?;
+    let Some(found) = dir.find(fs.geo.naming, name) else { return Ok(None) };
     let (at, ino) = (found.at, found.ino);
     if dir.wide() && dir.wide_count() == usize::from(sf::is_wide(ino)) {
         // This was the last inode number above 32 bits, so all numbers become narrow.
@@ -133,9 +148,10 @@ pub(super) fn replace(
     ino: Ino,
     ftype: FileType,
 ) -> Result<bool> {
-    let dir = parse(tx.fs(), tx.inode(slot))?;
+    let fs = tx.fs();
+    let dir = parse(fs, tx.inode(slot))?;
     let up = name == b"..";
-    let place = dir.find(name).map(|entry| entry.at);
+    let place = dir.find(fs.geo.naming, name).map(|entry| entry.at);
     if !up && place.is_none() {
         return Err(crate::Error::NotFound);
     }
@@ -175,6 +191,6 @@ pub(super) fn to_block(tx: &mut Tx<'_>, slot: InodeSlot) -> Result<()> {
         name: e.name,
         ftype: e.ftype,
     });
-    block::fill(&mut tx.edit_all(&buf), dots.into_iter().chain(rest));
+    block::fill(&mut tx.edit_all(&buf), fs.geo.naming, dots.into_iter().chain(rest));
     Ok(())
 }

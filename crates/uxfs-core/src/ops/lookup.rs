@@ -35,6 +35,22 @@ impl Fs {
         })
     }
 
+    /// Returns the name with which a lookup of `name` in a directory succeeds, if the entry spells
+    /// it in another way. That happens only on volumes whose names compare without case.
+    ///
+    /// # Errors
+    /// As [`Fs::lookup`], but for [`Error::NotFound`].
+    pub fn other_spelling(&self, dir: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        if !self.geo.naming.folds() {
+            return Ok(None);
+        }
+        self.with_inode(dir, |inode| {
+            check_dir(inode)?;
+            let stored = dir::stored_name(self, inode, name)?;
+            Ok((*stored != *name).then(|| stored.into_owned()))
+        })
+    }
+
     /// Returns the inode at the end of a path from the root. Symbolic links on the way are followed
     /// inside the volume; a link at the end is followed only if `follow` is set.
     ///

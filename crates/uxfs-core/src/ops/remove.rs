@@ -58,6 +58,7 @@ impl Fs {
         } else if is_dir {
             return Err(Error::IsDir);
         }
+        let name = &*dir::stored_name(self, tx.inode(dp), name)?;
         let gone = drop_link(&mut tx, ip)?;
         if dir::remove(&mut tx, dp, name)? != Some(ino) {
             return Err(tx

@@ -109,7 +109,8 @@ impl Fs {
             Err(other) => return Err(other),
         };
         if target == Some(ino) {
-            // Both names are links to one file: POSIX requires that nothing happens.
+            // Both names are links to one file, or one entry in two spellings: POSIX requires that
+            // nothing happens, and a kernel changes no spelling either.
             return match flags {
                 RenameFlags::NoReplace => Err(Error::Exists),
                 _ => Ok(Outcome::Done),
@@ -170,6 +171,9 @@ impl Fs {
         if !self.still(&tx, dp, name, Some(ino))? || !self.still(&tx, tp, new_name, target)? {
             return Ok(Outcome::Again);
         }
+        let name = &*dir::stored_name(self, tx.inode(dp), name)?;
+        // A file that is replaced leaves its entry, in its spelling.
+        let new_name = &*dir::stored_name(self, tx.inode(tp), new_name)?;
         if tx.inode(tp).core.nlink == 0 {
             return Err(Error::NotFound);
         }
@@ -264,6 +268,8 @@ impl Fs {
         if !self.still(&tx, dp, name, Some(ino))? || !self.still(&tx, tp, new_name, Some(other))? {
             return Ok(Outcome::Again);
         }
+        let name = &*dir::stored_name(self, tx.inode(dp), name)?;
+        let new_name = &*dir::stored_name(self, tx.inode(tp), new_name)?;
         guard::may_remove(&tx.inode(dp).core, &tx.inode(ip).core)?;
         guard::may_remove(&tx.inode(tp).core, &tx.inode(op).core)?;
         guard::same_project(&tx.inode(tp).core, &tx.inode(ip).core)?;

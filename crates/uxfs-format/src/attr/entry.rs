@@ -2,7 +2,8 @@
 
 use crate::bytes::Field;
 use crate::error::{Check, Problem};
-use crate::hash::{name_hash, parent_hash};
+use crate::hash::name_hash;
+use crate::naming::Naming;
 use crate::types::Ino;
 
 /// Longest name in bytes, without the namespace prefix.
@@ -63,10 +64,11 @@ pub fn parent_of(value: &[u8]) -> (Ino, u32) {
     (PARENT_INO.get(value), PARENT_GENERATION.get(value))
 }
 
-/// Hash by which leaf blocks sort attributes.
-pub fn hash(flags: AttrFlags, name: &[u8], value: &[u8]) -> u32 {
+/// Hash by which leaf blocks sort attributes. A parent pointer has the name of a directory entry,
+/// which hashes by the volume's rule; other names of attributes hash as they are.
+pub fn hash(naming: Naming, flags: AttrFlags, name: &[u8], value: &[u8]) -> u32 {
     match PARENT_INO.try_get(value) {
-        Some(parent) if flags.contains(AttrFlags::PARENT) => parent_hash(name, parent),
+        Some(parent) if flags.contains(AttrFlags::PARENT) => naming.parent_hash(name, parent),
         _ => name_hash(name),
     }
 }

@@ -431,6 +431,7 @@ impl NameMap {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Naming;
     use crate::attr::hash;
 
     fn sample(len: usize) -> Vec<u8> {
@@ -438,7 +439,7 @@ mod tests {
             .map(|i| {
                 let name = format!("name-{i}");
                 let flags = if i % 3 == 0 { AttrFlags::ROOT } else { AttrFlags::empty() };
-                let hash = hash(flags, name.as_bytes(), b"");
+                let hash = hash(Naming::Exact, flags, name.as_bytes(), b"");
                 if i % 4 == 3 {
                     Item::remote(hash, flags, name.as_bytes(), 7, 5000)
                 } else {

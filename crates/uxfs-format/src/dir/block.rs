@@ -15,7 +15,7 @@ use super::leaf::{self, Spot};
 use crate::bytes::{be32, be64};
 use crate::da::ENTRY_LEN;
 use crate::geometry::Geometry;
-use crate::hash::name_hash;
+use crate::naming::Naming;
 use crate::types::Ino;
 
 /// "XDB3".
@@ -134,7 +134,7 @@ pub fn plan_compact(block: &[u8]) -> Compaction {
 
 /// Makes a directory of `entries` in a zeroed block that already names its owner. The entries
 /// include "." and "..", come in order of their addresses, and all fit into the block.
-pub fn fill<'a>(block: &mut [u8], entries: impl Iterator<Item = DataEntry<'a>>) {
+pub fn fill<'a>(block: &mut [u8], naming: Naming, entries: impl Iterator<Item = DataEntry<'a>>) {
     let mut index: SmallVec<[(u32, u32); 64]> = smallvec![];
     let mut areas: SmallVec<[Free; 16]> = smallvec![];
     let mut at = DATA_START;
@@ -144,7 +144,7 @@ pub fn fill<'a>(block: &mut [u8], entries: impl Iterator<Item = DataEntry<'a>>) 
         }
         at = entry.at + entry.space();
         entry.put(&mut block[entry.at..at]);
-        index.push((name_hash(entry.name), super::address(entry.at as u64)));
+        index.push((naming.hash(entry.name), super::address(entry.at as u64)));
     }
     index.sort_unstable();
     let tail = Tail { count: index.len(), stale: 0 };
@@ -208,7 +208,7 @@ pub fn check(block: &[u8], geo: &Geometry) -> Result<(), Problem> {
         let Some(entry) = geo.dir.entry_at(block, address * 8, start) else {
             return Err(Check::Pointer.failed(format!("leaf entry {index} leads to no entry")));
         };
-        if name_hash(entry.name) != leaf::hash(entries, index) {
+        if geo.naming.hash(entry.name) != leaf::hash(entries, index) {
             return Err(
                 Check::Hash.failed(format!("leaf entry {index} has another hash than its entry"))
             );

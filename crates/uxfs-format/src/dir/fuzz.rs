@@ -10,7 +10,7 @@ use super::data::{self, DataEntry, Item, Plan};
 use super::{DOT, DOTDOT, FIRST, entry_len, free, leaf};
 use crate::da;
 use crate::geometry::Geometry;
-use crate::hash::name_hash;
+use crate::naming::Naming;
 use crate::superblock::Superblock;
 use crate::types::{Daddr, Ino};
 use crate::verify::{self, BufKind};
@@ -38,7 +38,7 @@ fn empty(len: usize) -> Vec<u8> {
     raw[block::OWNER..block::OWNER + 8].copy_from_slice(&OWNER.0.to_be_bytes());
     let dots = [(DOT, &b"."[..]), (DOTDOT, b"..")];
     let dots = dots.map(|(at, name)| DataEntry { at, ino: OWNER, name, ftype: 2 });
-    block::fill(&mut raw, dots.into_iter());
+    block::fill(&mut raw, Naming::Exact, dots.into_iter());
     raw
 }
 
@@ -59,7 +59,7 @@ fn put_tail(raw: &mut [u8], tail: Tail) {
 }
 
 fn insert(raw: &mut [u8], name: &[u8], ino: Ino) -> bool {
-    let hash = name_hash(name);
+    let hash = Naming::Exact.hash(name);
     let Some(plan) = block::plan_insert(raw, hash, entry_len(name.len())) else { return false };
     apply(raw, &plan.data);
     let entry = DataEntry { at: plan.data.at, ino, name, ftype: 1 };

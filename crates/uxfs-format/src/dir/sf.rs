@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 
 use super::entry::{Shape, entry_len, entry_problem};
 use crate::bytes::{be16, be32, be64};
+use crate::naming::Naming;
 use crate::types::Ino;
 
 /// The bytes of a short form.
@@ -187,9 +188,14 @@ impl<'a> Shortform<'a> {
         })
     }
 
-    /// Finds the entry with this name.
-    pub fn find(&self, name: &[u8]) -> Option<SfEntry<'a>> {
-        self.entries().find(|entry| entry.name == name)
+    /// Finds the entry with this name: in just this spelling if there is one, otherwise the first
+    /// in another.
+    pub fn find(&self, naming: Naming, name: &[u8]) -> Option<SfEntry<'a>> {
+        let exact = self.entries().find(|entry| entry.name == name);
+        if !naming.folds() {
+            return exact;
+        }
+        exact.or_else(|| self.entries().find(|entry| naming.same(entry.name, name)))
     }
 
     /// Finds a free offset in the data space for an entry of `len` bytes, and the index at which to
@@ -260,7 +266,7 @@ mod tests {
             let bytes = sample(wide);
             let sf = Shortform::parse(&bytes).unwrap();
             assert_eq!((sf.count(), sf.wide(), sf.parent()), (3, wide, Ino(128)));
-            let entry = sf.find(b"hello world").unwrap();
+            let entry = sf.find(Naming::Exact, b"hello world").unwrap();
             assert_eq!((entry.offset, entry.ino.0 != 2), (112, wide));
             assert_eq!(sf.room(16, 4096), Some((152, 3)));
             let again = build(sf.parent(), sf.entries());

@@ -88,7 +88,7 @@ fn add(fs: &Fs, found: &Found, listing: &mut Listing<'_>) -> bool {
         return listing.add_plus(&bare(Node(0)), &name);
     }
     let fits = match entries::known(fs, found.ino) {
-        Ok(entry) => listing.add_plus(&entries::sent(entry), &name),
+        Ok(entry) => listing.add_plus(&entry, &name),
         // An inode that cannot be read does not end the listing. A lookup returns its error.
         Err(_) => {
             fs.hold(found.ino);

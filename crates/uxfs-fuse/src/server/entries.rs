@@ -1,12 +1,14 @@
 //! Names: lookup, creation, rename.
 
+use std::time::Duration;
+
 use uxfs::format::Ino;
 use uxfs::format::inode::Flags;
 use uxfs::posix::Creator;
 use uxfs::{Error, Fs};
-use uxfs_transport::{Attr, Errno, Node};
+use uxfs_transport::{Attr, Entry, Errno, Node};
 
-use super::outcome::{Entry, Result};
+use super::outcome::Result;
 use crate::attr::{attr_of, ino_of};
 use crate::settings::TTL;
 
@@ -18,15 +20,21 @@ pub(super) struct New<'a> {
     pub(super) rdev: (u32, u32),
 }
 
-/// The reply that a name does not exist: number 0, which the kernel may cache.
-pub(super) fn no_entry() -> uxfs_transport::Entry {
-    uxfs_transport::Entry { node: Node(0), generation: 0, ttl: TTL, attr: Attr::default() }
+/// How long the kernel may use a name that it looked up, or that does not exist. Its cache knows
+/// names by their bytes. Where they compare without case, a change under one spelling would leave
+/// the others stale.
+fn ttl(fs: &Fs) -> Duration {
+    if fs.geo.naming.folds() { Duration::ZERO } else { TTL }
+}
+
+/// The reply that a name does not exist: number 0.
+fn no_entry(fs: &Fs) -> Entry {
+    Entry { node: Node(0), generation: 0, ttl: ttl(fs), attr: Attr::default() }
 }
 
 /// The reply with an entry.
-pub(super) fn sent((attr, generation): Entry) -> uxfs_transport::Entry {
-    let generation = generation.into();
-    uxfs_transport::Entry { node: Node(attr.ino), generation, ttl: TTL, attr }
+pub(super) fn sent(fs: &Fs, attr: Attr, generation: u32) -> Entry {
+    Entry { node: Node(attr.ino), generation: generation.into(), ttl: ttl(fs), attr }
 }
 
 /// The entry of an inode, which the kernel then holds.
@@ -38,7 +46,7 @@ pub(super) fn known(fs: &Fs, ino: Ino) -> uxfs::Result<Entry> {
             if ino == fs.root() {
                 attr.ino = Node::ROOT.0;
             }
-            Ok((attr, stat.generation))
+            Ok(sent(fs, attr, stat.generation))
         }
         Err(error) => {
             fs.release(ino, 1)?;
@@ -54,8 +62,8 @@ fn is_internal(fs: &Fs, ino: Ino) -> bool {
     fs.geo.rt_inos.contains(&ino) || quotas.contains(&ino)
 }
 
-/// The inode of a name, if it exists.
-pub(super) fn lookup(fs: &Fs, parent: Node, name: &[u8]) -> uxfs::Result<Option<Entry>> {
+/// The inode of a name, or that there is none.
+pub(super) fn lookup(fs: &Fs, parent: Node, name: &[u8]) -> uxfs::Result<Entry> {
     let dir = ino_of(fs, parent);
     let found = match name {
         // A file handle's inode, by its number alone. The kernel asks only for one that it does not
@@ -68,8 +76,8 @@ pub(super) fn lookup(fs: &Fs, parent: Node, name: &[u8]) -> uxfs::Result<Option<
         _ => fs.lookup(dir, name),
     };
     match found {
-        Ok(ino) => known(fs, ino).map(Some),
-        Err(Error::NotFound) => Ok(None),
+        Ok(ino) => known(fs, ino),
+        Err(Error::NotFound) => Ok(no_entry(fs)),
         Err(error) => Err(error),
     }
 }

@@ -368,8 +368,7 @@ impl Filesystem for Server {
     }
 
     fn lookup(&self, _: &Request, parent: Node, name: &[u8], reply: ReplyEntry) {
-        let found = self.volume.with(|fs| entries::lookup(fs, parent, name));
-        reply.send(found.map(|found| found.map_or_else(entries::no_entry, entries::sent)));
+        reply.send(self.volume.with(|fs| entries::lookup(fs, parent, name)));
     }
 
     fn forget(&self, node: Node, count: u64) {
@@ -433,10 +432,10 @@ impl Filesystem for Server {
         let creator = creator(req, umask);
         let new = entries::New { name, mode: mode16(mode), rdev };
         let made = self.volume.with(|fs| entries::create(fs, &creator, parent, &new));
-        self.saw(req, &made, |(attr, generation)| {
-            self.made((parent, name), (attr.ino, (*generation).into()), new.mode)
+        self.saw(req, &made, |entry| {
+            self.made((parent, name), (entry.attr.ino, entry.generation), new.mode)
         });
-        self.reply_to_change(req, made.map(entries::sent), reply);
+        self.reply_to_change(req, made, reply);
     }
 
     fn mkdir(
@@ -451,10 +450,10 @@ impl Filesystem for Server {
         let mode = mode16(mode) & 0o7777 | S_IFDIR;
         let new = entries::New { name, mode, rdev: (0, 0) };
         let made = self.volume.with(|fs| entries::create(fs, &creator, parent, &new));
-        self.saw(req, &made, |(attr, generation)| {
-            self.made((parent, name), (attr.ino, (*generation).into()), new.mode)
+        self.saw(req, &made, |entry| {
+            self.made((parent, name), (entry.attr.ino, entry.generation), new.mode)
         });
-        self.reply_to_change(req, made.map(entries::sent), reply);
+        self.reply_to_change(req, made, reply);
     }
 
     fn unlink(&self, req: &Request, parent: Node, name: &[u8], reply: ReplyEmpty) {
@@ -476,13 +475,13 @@ impl Filesystem for Server {
             entries::known(fs, ino)
         });
         let name = (self.ino(parent), name);
-        self.saw(req, &made, |(attr, generation)| Change::Symlink {
+        self.saw(req, &made, |entry| Change::Symlink {
             name,
-            ino: Ino(attr.ino),
-            generation: (*generation).into(),
+            ino: Ino(entry.attr.ino),
+            generation: entry.generation,
             target,
         });
-        self.reply_to_change(req, made.map(entries::sent), reply);
+        self.reply_to_change(req, made, reply);
     }
 
     fn rename(
@@ -517,7 +516,7 @@ impl Filesystem for Server {
         });
         let name = (self.ino(parent), name);
         self.saw(req, &linked, |_| Change::Linked { name, ino: self.ino(node) });
-        self.reply_to_change(req, linked.map(entries::sent), reply);
+        self.reply_to_change(req, linked, reply);
     }
 
     fn open(&self, _: &Request, node: Node, flags: i32, reply: ReplyOpen) {
@@ -555,8 +554,8 @@ impl Filesystem for Server {
         let new = entries::New { name, mode, rdev: (0, 0) };
         let made = self.volume.with(|fs| {
             let made = entries::create(fs, &creator, parent, &new)?;
-            let handle = self.handles.open(fs.error_cursor(Ino(made.0.ino)));
-            Ok((entries::sent(made), Opened { handle, flags: OPENED }))
+            let handle = self.handles.open(fs.error_cursor(Ino(made.attr.ino)));
+            Ok((made, Opened { handle, flags: OPENED }))
         });
         self.saw(req, &made, |(entry, _)| {
             self.made((parent, name), (entry.attr.ino, entry.generation), mode)
@@ -573,7 +572,7 @@ impl Filesystem for Server {
                 true => self.handles.open(fs.error_cursor(ino)),
                 false => Handle(0),
             };
-            let entry = entries::sent((attr_of(fs, &stat), stat.generation));
+            let entry = entries::sent(fs, attr_of(fs, &stat), stat.generation);
             Ok((entry, Opened { handle, flags: OPENED }))
         });
         self.reply_to_change(req, made, reply);

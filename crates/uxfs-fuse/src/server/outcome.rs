@@ -1,7 +1,5 @@
 //! The outcomes of requests.
 
-use uxfs_transport::{Attr, Errno};
+use uxfs_transport::Errno;
 
 pub(super) type Result<T> = std::result::Result<T, Errno>;
-/// An entry: attributes and generation.
-pub(super) type Entry = (Attr, u32);

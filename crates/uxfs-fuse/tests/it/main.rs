@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod ascii_ci;
 mod cached;
 mod calls;
 mod clients;

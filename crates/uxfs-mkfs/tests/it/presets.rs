@@ -47,7 +47,13 @@ fn presets_equal_the_option_files_of_xfsprogs() {
 #[test]
 fn the_default_preset_equals_mkfs_without_options() {
     let preset = PRESETS.iter().find(|preset| preset.name == "default").unwrap();
-    for more in ["", "-b size=2k -n size=16k", "-m rmapbt=0", "-m autofsck=optimize -i size=2048"] {
+    for more in [
+        "",
+        "-b size=2k -n size=16k",
+        "-n version=ci",
+        "-m rmapbt=0",
+        "-m autofsck=optimize -i size=2048",
+    ] {
         alike(more, options(more).unwrap().or(&preset.options()), more);
     }
 }

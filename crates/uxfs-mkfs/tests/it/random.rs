@@ -55,7 +55,11 @@ impl Random {
             'i',
             &[("nrext64", 20, &["1"]), ("sparse", 20, &flag), ("size", 30, &sizes)],
         );
-        self.group(&mut line, 'n', &[("size", 30, &["4k", "8k", "16k", "32k", "64k"])]);
+        let naming = [
+            ("size", 30, &["4k", "8k", "16k", "32k", "64k"][..]),
+            ("version", 20, &["ci", "2"][..]),
+        ];
+        self.group(&mut line, 'n', &naming);
         self.group(&mut line, 's', &[("size", 30, &["512", "1024", "2048", "4096"])]);
         line
     }

@@ -166,7 +166,6 @@ fn unusual_but_valid_options_are_accepted() {
 fn unsupported_options_are_refused_by_name() {
     for (line, name) in [
         ("-m crc=0", "crc=0"),
-        ("-n version=ci", "version=ci"),
         ("-l internal=0", "external log"),
         ("-l logdev=/dev/sdb", "external log"),
     ] {

@@ -1,6 +1,7 @@
 //! Damage of whole structures: each kind of block of a volume destroyed, all trees of all groups, the
 //! primary superblock, the root of everything that leads to files.
 
+use uxfs::NewInode;
 use uxfs_disk::BlockDev;
 use uxfs_format::btree::TreeKind;
 use uxfs_format::verify::BufKind;
@@ -9,6 +10,7 @@ use uxfs_oracle::Rng;
 use crate::damage::{Base, changed, judge, planned};
 use crate::files::{kept, list};
 use crate::structures::{Kind, Structure};
+use crate::volume::Volume;
 
 fn destroy(base: &Base, wanted: impl Fn(&Structure) -> bool) -> uxfs_disk::MemDev {
     let dev = base.memory.clone();
@@ -59,6 +61,38 @@ fn indexes_of_directories_and_attributes_are_made_anew() {
         let lost = |structure: &Structure| structure.kind == Kind::Buffer(kind);
         all_kept(&base, &destroy(&base, lost), &format!("{kind:?}"));
     }
+}
+
+/// Where names compare without case: lost indexes, an index of hashes of unlowered names, and a
+/// name in two spellings.
+#[test]
+fn directories_of_volumes_without_case_are_made_anew() {
+    let base = Base::new("-n version=ci");
+    for kind in [BufKind::DirLeaf1, BufKind::DirLeafN, BufKind::DirFree, BufKind::DaNode] {
+        let lost = |structure: &Structure| structure.kind == Kind::Buffer(kind);
+        all_kept(&base, &destroy(&base, lost), &format!("without case, {kind:?}"));
+    }
+    let volume = Volume::small(64, "");
+    let fs = volume.open();
+    for (dir, count) in [(&b"Block"[..], 30), (b"Leaf", 300), (b"Node", 3000)] {
+        let dir = fs.create(fs.root(), dir, &NewInode::dir(0o755)).unwrap();
+        let first = fs.create(dir, b"NAME-0", &NewInode::file(0o644)).unwrap();
+        for number in 1..count {
+            fs.link(first, dir, format!("NAME-{number}").as_bytes()).unwrap();
+        }
+        fs.create(dir, b"name-0", &NewInode::file(0o644)).unwrap();
+    }
+    fs.close().unwrap();
+    let before = list(&volume.load());
+    volume.ignore_case();
+    let damaged = volume.load();
+    let plan = planned(&damaged).unwrap();
+    let after = list(&changed(&damaged, &plan));
+    // One of two spellings stays in each directory; the file of the other goes to lost+found.
+    let found = after.keys().filter(|path| path.starts_with(b"/lost+found/")).count();
+    assert_eq!((found, after.len()), (3, before.len() + 1));
+    let dir = tempfile::tempdir().unwrap();
+    judge(&damaged, &plan, dir.path()).unwrap();
 }
 
 #[test]

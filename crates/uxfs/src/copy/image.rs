@@ -242,6 +242,13 @@ impl<'a> TargetTree for ImageTarget<'a> {
     type LinkHandle = HeldInode<'a>;
 
     fn find(&self, dir: &HeldInode<'a>, name: &[u8]) -> Result<Option<FileInfo>> {
+        // Overwriting it would mix two files of the source that are one file here.
+        if let Some(stored) = self.fs.other_spelling(dir.ino, name)? {
+            let (name, stored) = (name.escape_ascii(), stored.escape_ascii());
+            return refused(format!(
+                "there is already \"{stored}\", and on this volume \"{name}\" is the same name"
+            ));
+        }
         match HeldInode::find(self.fs, || self.fs.lookup(dir.ino, name)) {
             Ok(found) => Ok(Some(info(self.volume, &self.fs.stat(found.ino)?))),
             Err(uxfs_core::Error::NotFound) => Ok(None),

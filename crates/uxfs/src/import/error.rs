@@ -34,6 +34,17 @@ pub enum ImportError {
         /// The path that it names.
         target: Vec<u8>,
     },
+    /// The volume's names compare without case, and one of the path is there in another spelling.
+    #[error(
+        "{}: there is already \"{}\", and names of this volume that differ by case only are the same",
+        path.escape_ascii(), stored.escape_ascii()
+    )]
+    Spelling {
+        /// Path of the entry, to the name in question.
+        path: Vec<u8>,
+        /// The existing name.
+        stored: Vec<u8>,
+    },
     /// The volume returned an error that concerns no single entry.
     #[error(transparent)]
     Volume(#[from] uxfs_core::Error),

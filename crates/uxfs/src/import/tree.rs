@@ -122,6 +122,7 @@ impl<'a> Tree<'a> {
             return self.add_root(entry, added);
         }
         let parent = self.dir(parent_path)?;
+        self.one_spelling(parent, name, &entry.path)?;
         if self.layered {
             self.keep_times(parent)?;
         }
@@ -174,6 +175,14 @@ impl<'a> Tree<'a> {
         self.make_replacing(parent, name, writer, |fs, _| {
             fs.build(parent, name, &new, &xattrs, Content::Empty).map(|_| ())
         })
+    }
+
+    /// Refuses a name that is there in another spelling. `path` is that of the name.
+    fn one_spelling(&self, dir: Ino, name: &[u8], path: &[u8]) -> Result<(), ImportError> {
+        match self.fs.other_spelling(dir, name)? {
+            Some(stored) => Err(ImportError::Spelling { path: path.to_vec(), stored }),
+            None => Ok(()),
+        }
     }
 
     /// The file that a hard link names.
@@ -502,6 +511,7 @@ impl<'a> Tree<'a> {
         // One name at a time: the archive decides how deep the path is.
         for name in rest.split(|byte| *byte == b'/') {
             end += name.len();
+            self.one_spelling(ino, name, &path[..end])?;
             ino = match self.fs.resolve_at(ino, name, true) {
                 Err(Error::NotFound) => self.make_dir(ino, name, &path[..end])?,
                 other => other?,

@@ -7,6 +7,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod ascii_ci;
 mod atomic;
 mod checks;
 mod compared;
