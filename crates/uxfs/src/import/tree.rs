@@ -13,7 +13,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
-use uxfs_core::{BulkWriter, Content, Error, Fallocate, Fs, NewInode, Segment, SetAttr, Times};
+use uxfs_core::{
+    BulkWriter, Content, Error, Fallocate, Fs, Fsx, NewInode, Segment, SetAttr, Times, Xflags,
+};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
 use uxfs_format::timestamp::Timestamp;
@@ -33,6 +35,9 @@ const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Prefix of names in layers that are not files.
 const RESERVED: &[u8] = b".wh..wh.";
+
+/// Flags that forbid changes of a file.
+const FIXED: Xflags = Xflags::IMMUTABLE.union(Xflags::APPEND);
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -54,6 +59,8 @@ pub(super) struct Tree<'a> {
     cached_bytes: usize,
     /// Attributes that directories get when everything is in them.
     final_attrs: BTreeMap<Ino, SetAttr>,
+    /// Flags and projects that files get then, too.
+    final_fsx: BTreeMap<Ino, Fsx>,
     /// Labels directories that have no entry.
     labeller: Option<Labeller<&'a FileContexts>>,
     /// User and group of directories that have no entry.
@@ -65,7 +72,16 @@ impl<'a> Tree<'a> {
         let dirs = HashMap::from([(Vec::new(), fs.root())]);
         let labeller = adjust.labelling.contexts().map(|contexts| Labeller::new(&**contexts));
         let owner = adjust.owners.of_root();
-        Self { fs, layered, dirs, cached_bytes: 0, final_attrs: BTreeMap::new(), labeller, owner }
+        Self {
+            fs,
+            layered,
+            dirs,
+            cached_bytes: 0,
+            final_attrs: BTreeMap::new(),
+            final_fsx: BTreeMap::new(),
+            labeller,
+            owner,
+        }
     }
 
     /// Adds one entry with its data.
@@ -80,7 +96,47 @@ impl<'a> Tree<'a> {
             return Ok(added);
         }
         self.add_inner(entry, source, writer, &mut added).map_err(named(entry))?;
+        self.add_fsx(entry, &mut added).map_err(named(entry))?;
         Ok(added)
+    }
+
+    /// Gives a file its flags and project. A directory gets them when everything is in it, which would
+    /// inherit them; so does any file that no longer may be changed or linked then.
+    fn add_fsx(&mut self, entry: &Entry, added: &mut Added) -> Result<(), ImportError> {
+        let fsx = entry.meta.fsx;
+        if fsx == uxfs_archive::Fsx::default() || matches!(entry.kind, Kind::Hardlink { .. }) {
+            return Ok(());
+        }
+        let ino = self.fs.resolve(&entry.path, false)?;
+        let fixed = fsx.flags & FIXED.bits() != 0;
+        let done = matches!(entry.kind, Kind::File { .. }) && fsx.extsize != 0;
+        if entry.kind != Kind::Dir && !done {
+            self.set_fsx(ino, entry, added)?;
+            self.fs.set_attr(ino, &times_of(&new_inode(&entry.meta)))?;
+        }
+        if entry.kind == Kind::Dir || fixed {
+            self.final_fsx.insert(ino, fsx_of(&entry.meta));
+        }
+        Ok(())
+    }
+
+    /// Sets flags, hint and project of a file, without the flags that forbid changes. A hint that does not
+    /// fit the volume becomes a warning.
+    fn set_fsx(&self, ino: Ino, entry: &Entry, added: &mut Added) -> Result<(), ImportError> {
+        let mut fsx = fsx_of(&entry.meta);
+        fsx.xflags.remove(FIXED);
+        match self.fs.set_fsx(ino, &fsx) {
+            Err(Error::Invalid(why)) if fsx.extsize != 0 => {
+                added.warnings.push(format!(
+                    "{}: its allocation hint of {} bytes is left out: {why}",
+                    entry.path.escape_ascii(),
+                    fsx.extsize
+                ));
+                fsx.extsize = 0;
+                Ok(self.fs.set_fsx(ino, &fsx)?)
+            }
+            other => Ok(other?),
+        }
     }
 
     /// If the entry of the next layer is a whiteout, removes what it hides.
@@ -130,6 +186,16 @@ impl<'a> Tree<'a> {
             Kind::File { .. } if entry.meta.reserve > 0 => {
                 new.mode |= S_IFREG;
                 return self.add_reserved(parent, name, &new, &xattrs, entry.meta.reserve, writer);
+            }
+            Kind::File { size, map } if entry.meta.fsx.extsize != 0 => {
+                // The hint guides the allocation, so it precedes the data.
+                new.mode |= S_IFREG;
+                let (ino, _) = self.make_replacing(parent, name, writer, |fs, _| {
+                    fs.build(parent, name, &new, &xattrs, Content::Empty)
+                })?;
+                self.set_fsx(ino, entry, added)?;
+                added.bytes += self.write_file(ino, &new, (*size, map), source)?;
+                return Ok(self.fs.set_attr(ino, &times_of(&new))?);
             }
             Kind::File { size, map } => {
                 new.mode |= S_IFREG;
@@ -244,6 +310,7 @@ impl<'a> Tree<'a> {
             } else if empty {
                 self.fs.rmdir(parent, &name)?;
                 self.final_attrs.remove(&ino);
+                self.final_fsx.remove(&ino);
                 self.clear_dir_cache();
             } else {
                 let inside = self.names(ino)?;
@@ -374,6 +441,17 @@ impl<'a> Tree<'a> {
         let (ino, _) = self.make_replacing(parent, name, writer, |fs, _| {
             fs.build(parent, name, new, xattrs, Content::Empty)
         })?;
+        self.write_file(ino, new, (size, map), source)
+    }
+
+    /// Writes the data of an empty file through the volume's own write.
+    fn write_file(
+        &self,
+        ino: Ino,
+        new: &NewInode,
+        (size, map): (u64, &uxfs_archive::SparseMap),
+        source: &mut dyn Source,
+    ) -> Result<u64, ImportError> {
         let longest = map.segments().iter().map(|(_, len)| *len).max().unwrap_or(0);
         let mut buf = vec![0; longest.min(WRITE_STEP as u64) as usize];
         let mut total = 0;
@@ -525,10 +603,26 @@ impl<'a> Tree<'a> {
         Ok(ino)
     }
 
-    /// Sets the modes and times of directories after they are filled.
+    /// Sets the modes and times of directories after they are filled, and the flags that forbid changes.
     pub(super) fn finish(&mut self) -> Result<(), ImportError> {
+        for (ino, fsx) in &self.final_fsx {
+            let mut fsx = *fsx;
+            fsx.xflags.remove(FIXED);
+            match self.fs.set_fsx(*ino, &fsx) {
+                // A hint that does not fit the volume.
+                Err(Error::Invalid(_)) if fsx.extsize != 0 => {
+                    fsx.extsize = 0;
+                    self.fs.set_fsx(*ino, &fsx)?;
+                }
+                other => other?,
+            }
+        }
         for (ino, change) in &self.final_attrs {
             self.fs.set_attr(*ino, change)?;
+        }
+        for (ino, fsx) in self.final_fsx.iter().filter(|(_, fsx)| fsx.xflags.intersects(FIXED)) {
+            let now = self.fs.get_fsx(*ino)?;
+            self.fs.set_fsx(*ino, &Fsx { xflags: now.xflags | fsx.xflags, ..now })?;
         }
         Ok(())
     }
@@ -650,6 +744,16 @@ fn new_inode(meta: &Meta) -> NewInode {
         crtime: or(meta.crtime),
     });
     new
+}
+
+fn fsx_of(meta: &Meta) -> Fsx {
+    let fsx = meta.fsx;
+    Fsx {
+        xflags: Xflags::from_bits_truncate(fsx.flags),
+        extsize: u64::from(fsx.extsize),
+        projid: fsx.project,
+        ..Fsx::default()
+    }
 }
 
 fn dir_attrs(new: &NewInode) -> SetAttr {
