@@ -64,11 +64,7 @@ pub(crate) fn stdin() -> Result<File, ArchiveError> {
     uxfs_host::stdin().map_err(|error| ArchiveError::io("opening standard input", error))
 }
 
-fn open_file(
-    mut file: File,
-    name: String,
-    purpose: For,
-) -> Result<Box<dyn Source>, ArchiveError> {
+fn open_file(mut file: File, name: String, purpose: For) -> Result<Box<dyn Source>, ArchiveError> {
     let failed = |error| ArchiveError::io(format!("opening {name}"), error);
     let metadata = file.metadata().map_err(failed)?;
     let mut head = [0; 8];

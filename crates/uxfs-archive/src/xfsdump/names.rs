@@ -94,7 +94,9 @@ impl Names {
 
     /// Gives the directory that was added last its attributes. False if it is another one.
     pub(super) fn set_xattrs(&mut self, ino: u64, xattrs: Xattrs) -> bool {
-        let Some(dir) = self.dirs.last_mut().filter(|dir| dir.file.ino == ino) else { return false };
+        let Some(dir) = self.dirs.last_mut().filter(|dir| dir.file.ino == ino) else {
+            return false;
+        };
         if !xattrs.is_empty() {
             dir.xattrs = Some(Box::new(xattrs));
         }
@@ -123,7 +125,8 @@ impl Names {
         self.used = vec![0; self.names.len().div_ceil(64)];
         let mut order: Vec<u32> = (0..self.dirs.len() as u32).collect();
         order.sort_unstable_by_key(|dir| self.dirs[*dir as usize].file.ino);
-        let twice = order.windows(2).map(|pair| [pair[0], pair[1]].map(|d| self.dirs[d as usize].file.ino));
+        let twice =
+            order.windows(2).map(|pair| [pair[0], pair[1]].map(|d| self.dirs[d as usize].file.ino));
         if let Some([ino, _]) = twice.into_iter().find(|[one, other]| one == other) {
             return Err(format!("directory {ino} is there twice"));
         }
@@ -200,7 +203,9 @@ impl Names {
             let dir = &mut self.dirs[at as usize];
             match dir.state {
                 State::Placed => return Ok(None),
-                State::Waiting => return Err(format!("directory {} is inside itself", dir.file.ino)),
+                State::Waiting => {
+                    return Err(format!("directory {} is inside itself", dir.file.ino));
+                }
                 State::New => {
                     dir.state = State::Waiting;
                     self.waiting.push(at);

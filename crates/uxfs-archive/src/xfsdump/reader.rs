@@ -9,8 +9,8 @@ use std::fs;
 use std::io;
 
 use super::layout::{
-    ATTR, Attr, DIRENT, Dirent, EXTENT, Extent, FILE, File, GLOBAL, Global, INOMAP_CHUNK, MAGIC, attr,
-    content, extent, file, posix_acl,
+    ATTR, Attr, DIRENT, Dirent, EXTENT, Extent, FILE, File, GLOBAL, Global, INOMAP_CHUNK, MAGIC,
+    attr, content, extent, file, posix_acl,
 };
 use super::spool::Spool;
 use crate::acl::{ACCESS, DEFAULT};
@@ -83,7 +83,8 @@ impl Reader {
         let damaged = |what: &str| Self::damaged(at, what.into());
         let header = Global::parse(bytes);
         if !matches!(header.version, 2 | 3) {
-            let what = format!("format {} of xfsdump is not supported: only 2 and 3", header.version);
+            let what =
+                format!("format {} of xfsdump is not supported: only 2 and 3", header.version);
             return Err(Self::damaged(at, what));
         }
         if !Global::is_sound(bytes) {
@@ -301,7 +302,8 @@ impl Reader {
             let Some(value) = value.filter(|_| from > ATTR + name.len() && !name.is_empty()) else {
                 return Err(damaged("an attribute's name and value do not fit in it"));
             };
-            let (name, value) = match (header.flags & attr::ROOT, header.flags & attr::SECURE, name) {
+            let (name, value) = match (header.flags & attr::ROOT, header.flags & attr::SECURE, name)
+            {
                 (0, 0, _) => ([b"user.", name].concat(), value.to_vec()),
                 (0, _, _) => ([b"security.", name].concat(), value.to_vec()),
                 (_, _, b"SGI_ACL_FILE" | b"SGI_ACL_DEFAULT") => {

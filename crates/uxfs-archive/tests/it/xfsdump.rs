@@ -96,7 +96,8 @@ fn tree((entries, warnings): &Everything) -> Vec<String> {
             _ => &entry.path,
         };
         *links.entry(first).or_default() += 1;
-        let file = if *first == entry.path { (entry, data.as_slice()) } else { files[first.as_slice()] };
+        let file =
+            if *first == entry.path { (entry, data.as_slice()) } else { files[first.as_slice()] };
         assert!(files.insert(&entry.path, file).is_none());
     }
     let mut lines = Vec::new();
@@ -192,7 +193,10 @@ fn streams_are_put_together() {
     let missing = read_bytes(&two).unwrap_err().to_string();
     assert!(missing.contains("media file 0 of stream 1 of 2, not with the first"), "{missing}");
     let other = read_bytes(&[&one[..], &dump("three.zst")].concat()).unwrap_err().to_string();
-    assert!(other.contains(&format!("byte {}", one.len())) && other.contains("another dump"), "{other}");
+    assert!(
+        other.contains(&format!("byte {}", one.len())) && other.contains("another dump"),
+        "{other}"
+    );
 }
 
 #[track_caller]
@@ -242,9 +246,8 @@ fn headers_that_lie_are_refused() {
     refused(&changed(NAMES + 12, NAMES + 4, 128), &["root directory, inode 128, has a name"]);
     // Two directories change places, so one is in itself.
     let mut bytes = sound.clone();
-    let [dir, below] = [&b"dir\0"[..], b"below\0"].map(|name| {
-        bytes.windows(name.len()).position(|part| part == name).unwrap() - 18
-    });
+    let [dir, below] = [&b"dir\0"[..], b"below\0"]
+        .map(|name| bytes.windows(name.len()).position(|part| part == name).unwrap() - 18);
     for at in [0, 4, 8] {
         let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
         let (one, other) = (word(dir + at), word(below + at));

@@ -9,12 +9,14 @@
 //! 2. Directories that a layer does not contain keep their times, even if their contents change.
 //! 3. A removed inode is forgotten at once: its number may belong to another file soon.
 
+mod fsx;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
 use uxfs_core::{
-    BulkWriter, Content, Error, Fallocate, Fs, Fsx, NewInode, Segment, SetAttr, Times, Xflags,
+    BulkWriter, Content, Error, Fallocate, Fs, Fsx, NewInode, Segment, SetAttr, Times,
 };
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
@@ -35,9 +37,6 @@ const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 /// Prefix of names in layers that are not files.
 const RESERVED: &[u8] = b".wh..wh.";
-
-/// Flags that forbid changes of a file.
-const FIXED: Xflags = Xflags::IMMUTABLE.union(Xflags::APPEND);
 
 type Pairs = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -98,45 +97,6 @@ impl<'a> Tree<'a> {
         self.add_inner(entry, source, writer, &mut added).map_err(named(entry))?;
         self.add_fsx(entry, &mut added).map_err(named(entry))?;
         Ok(added)
-    }
-
-    /// Gives a file its flags and project. A directory gets them when everything is in it, which would
-    /// inherit them; so does any file that no longer may be changed or linked then.
-    fn add_fsx(&mut self, entry: &Entry, added: &mut Added) -> Result<(), ImportError> {
-        let fsx = entry.meta.fsx;
-        if fsx == uxfs_archive::Fsx::default() || matches!(entry.kind, Kind::Hardlink { .. }) {
-            return Ok(());
-        }
-        let ino = self.fs.resolve(&entry.path, false)?;
-        let fixed = fsx.flags & FIXED.bits() != 0;
-        let done = matches!(entry.kind, Kind::File { .. }) && fsx.extsize != 0;
-        if entry.kind != Kind::Dir && !done {
-            self.set_fsx(ino, entry, added)?;
-            self.fs.set_attr(ino, &times_of(&new_inode(&entry.meta)))?;
-        }
-        if entry.kind == Kind::Dir || fixed {
-            self.final_fsx.insert(ino, fsx_of(&entry.meta));
-        }
-        Ok(())
-    }
-
-    /// Sets flags, hint and project of a file, without the flags that forbid changes. A hint that does not
-    /// fit the volume becomes a warning.
-    fn set_fsx(&self, ino: Ino, entry: &Entry, added: &mut Added) -> Result<(), ImportError> {
-        let mut fsx = fsx_of(&entry.meta);
-        fsx.xflags.remove(FIXED);
-        match self.fs.set_fsx(ino, &fsx) {
-            Err(Error::Invalid(why)) if fsx.extsize != 0 => {
-                added.warnings.push(format!(
-                    "{}: its allocation hint of {} bytes is left out: {why}",
-                    entry.path.escape_ascii(),
-                    fsx.extsize
-                ));
-                fsx.extsize = 0;
-                Ok(self.fs.set_fsx(ino, &fsx)?)
-            }
-            other => Ok(other?),
-        }
     }
 
     /// If the entry of the next layer is a whiteout, removes what it hides.
@@ -605,26 +565,11 @@ impl<'a> Tree<'a> {
 
     /// Sets the modes and times of directories after they are filled, and the flags that forbid changes.
     pub(super) fn finish(&mut self) -> Result<(), ImportError> {
-        for (ino, fsx) in &self.final_fsx {
-            let mut fsx = *fsx;
-            fsx.xflags.remove(FIXED);
-            match self.fs.set_fsx(*ino, &fsx) {
-                // A hint that does not fit the volume.
-                Err(Error::Invalid(_)) if fsx.extsize != 0 => {
-                    fsx.extsize = 0;
-                    self.fs.set_fsx(*ino, &fsx)?;
-                }
-                other => other?,
-            }
-        }
+        self.finish_fsx()?;
         for (ino, change) in &self.final_attrs {
             self.fs.set_attr(*ino, change)?;
         }
-        for (ino, fsx) in self.final_fsx.iter().filter(|(_, fsx)| fsx.xflags.intersects(FIXED)) {
-            let now = self.fs.get_fsx(*ino)?;
-            self.fs.set_fsx(*ino, &Fsx { xflags: now.xflags | fsx.xflags, ..now })?;
-        }
-        Ok(())
+        self.forbid_changes()
     }
 }
 
@@ -744,16 +689,6 @@ fn new_inode(meta: &Meta) -> NewInode {
         crtime: or(meta.crtime),
     });
     new
-}
-
-fn fsx_of(meta: &Meta) -> Fsx {
-    let fsx = meta.fsx;
-    Fsx {
-        xflags: Xflags::from_bits_truncate(fsx.flags),
-        extsize: u64::from(fsx.extsize),
-        projid: fsx.project,
-        ..Fsx::default()
-    }
 }
 
 fn dir_attrs(new: &NewInode) -> SetAttr {

@@ -58,12 +58,16 @@ fn a_dump_becomes_a_sound_volume() {
     let plain = dir.path().join("plain.xfsdump");
     let zstd = Command::new(program("zstd", "zstd")).arg("-dc").arg(fixture("three.zst")).output();
     fs::write(&plain, zstd.unwrap().stdout).unwrap();
-    for (number, source) in [plain, fixture("three.zst"), fixture("two.zst")].into_iter().enumerate() {
+    for (number, source) in
+        [plain, fixture("three.zst"), fixture("two.zst")].into_iter().enumerate()
+    {
         let image = dir.path().join(format!("{number}.img"));
         let summary = run(&ImportOptions::new(&source, &image), &mut |_| {}).unwrap();
         assert!(summary.created && summary.warnings.is_empty(), "{summary:?}");
         uxfs_oracle::both(&image).unwrap_or_else(|finding| panic!("{finding}"));
-        let fs = Fs::open(Arc::new(volume::device(&image, OpenMode::Read)), OpenOptions::read_only()).unwrap();
+        let fs =
+            Fs::open(Arc::new(volume::device(&image, OpenMode::Read)), OpenOptions::read_only())
+                .unwrap();
         for wanted in fs::read_to_string(fixture("tree.txt")).unwrap().lines() {
             assert_eq!(line(&fs, wanted.split(' ').next().unwrap()), wanted);
         }
