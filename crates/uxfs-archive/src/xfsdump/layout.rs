@@ -165,7 +165,7 @@ pub(super) struct File {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    rdev: u32,
+    pub(super) rdev: u32,
     pub(super) size: u64,
     pub(super) atime: Time,
     pub(super) mtime: Time,

@@ -115,7 +115,8 @@ impl XfsDump {
             }
             let damaged = |what| Reader::damaged(header.at, what);
             if header.flags & file::ATTRS == 0 {
-                self.names.add_dir(header).map_err(damaged)?;
+                let generation = header.generation & self.reader.generation_mask();
+                self.names.add_dir(File { generation, ..header }).map_err(damaged)?;
                 let (reader, names) = (&mut self.reader, &mut self.names);
                 reader.dirents(|ino, generation, name| names.add(ino, generation, name))?;
             } else {

@@ -88,3 +88,26 @@ fn unnamed() -> io::Result<File> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn data_waits_in_memory_and_in_a_file() {
+        let data: Vec<u8> = (0..IN_MEMORY * 3 + 7).map(|at| (at / 3) as u8).collect();
+        let mut spool = Spool::default();
+        for _ in 0..2 {
+            for part in data.chunks(70_001) {
+                spool.push(part).unwrap();
+            }
+            assert_eq!(spool.len(), data.len() as u64);
+            let (mut back, mut buf) = (Vec::new(), vec![0; 4099]);
+            while let Ok(count @ 1..) = spool.read_at(&mut buf, back.len() as u64) {
+                back.extend_from_slice(&buf[..count]);
+            }
+            assert!(back == data);
+            spool.clear();
+        }
+    }
+}

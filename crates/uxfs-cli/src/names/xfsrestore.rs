@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use uxfs::archive::{self, Kind};
-use uxfs_host::OsStrExt;
 
 use super::program::{Line, Program, Stop, refused};
 use crate::session::{Failure, Session};
