@@ -221,6 +221,12 @@ pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
     );
     more(&mut seeds);
     seeds.entry("mdrestore").or_default().extend(crate::dumps::seeds());
+    for dump in [
+        &include_bytes!("../../crates/uxfs-archive/tests/dumps/three.zst")[..],
+        &include_bytes!("../../crates/uxfs-archive/tests/dumps/two.zst")[..],
+    ] {
+        seeds.entry("xfsdump").or_default().push(zstd::decode_all(dump)?);
+    }
     for number in 0..60u8 {
         let record = |salt: u8| {
             let mix = |by: u8| number.wrapping_mul(by).wrapping_add(salt);

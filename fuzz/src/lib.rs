@@ -50,7 +50,7 @@ pub use inodes::{acl, attr_short, dir_short, inode, xattr};
 pub use layers::{manifest, oci, protofile};
 pub use replay::replay;
 pub use resize::resize;
-pub use streams::{compressed, import, tar};
+pub use streams::{compressed, import, tar, xfsdump};
 pub use words::{cli, mkfs};
 
 /// Takes pieces off the front of an input; zeroes when it is used up.

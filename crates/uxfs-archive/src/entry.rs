@@ -125,6 +125,18 @@ pub enum Kind {
 /// Extended attributes: full name and value.
 pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
 
+/// Flags, allocation hint and project of a file, as in Linux' `struct fsxattr`; zeros if the source does not
+/// store them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fsx {
+    /// Flags with the values of `FS_XFLAG_*`, without those that describe how the file is stored.
+    pub flags: u32,
+    /// Bytes in which new space is allocated; 0 for no hint.
+    pub extsize: u32,
+    /// Project ID.
+    pub project: u32,
+}
+
 /// Metadata that files of all types have.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Meta {
@@ -145,6 +157,8 @@ pub struct Meta {
     /// Extended attributes with full names (`user.x`, `system.posix_acl_access`) and the values
     /// that Linux' `getxattr` returns.
     pub xattrs: Xattrs,
+    /// Flags, allocation hint and project.
+    pub fsx: Fsx,
     /// Bytes of space that a regular file without data has, beyond its end.
     pub reserve: u64,
     /// Name of the owner; empty if the source does not store it.

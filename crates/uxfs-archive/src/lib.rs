@@ -1,7 +1,7 @@
 //! File trees as streams of entries.
 //!
 //! This crate reads tar archives (V7, ustar, PAX, GNU; files and pipes; plain, and compressed with
-//! gzip, xz and zstd if the features of these names are on),
+//! gzip, xz and zstd if the features of these names are on), dumps of xfsdump,
 //! directories, protofiles of mkfs.xfs, and manifests in composefs' format as one stream of entries
 //! ([`Source`]), which a thread can read ahead ([`ReadAhead`]). It finds the layers of an OCI image
 //! ([`OciImage`]) and writes a stream as a PAX tar ([`TarWriter`]). It does not depend on XFS;
@@ -52,15 +52,16 @@ mod tar_writer;
 #[cfg(feature = "oci")]
 mod verity;
 mod window;
+mod xfsdump;
 
 pub use dir::{DirOptions, DirSource};
 #[cfg(feature = "oci")]
 pub use dump::DumpSource;
-pub use entry::{Entry, Kind, Meta, SparseMap, Time, Xattrs};
+pub use entry::{Entry, Fsx, Kind, Meta, SparseMap, Time, Xattrs};
 pub use error::ArchiveError;
 #[cfg(feature = "oci")]
 pub use oci::{OciImage, Platform};
-pub use open::open;
+pub use open::{open, open_dump_to_list};
 pub use protofile::{ProtoOptions, ProtoSource};
 pub use read_ahead::ReadAhead;
 pub use source::{DataReader, Source};

@@ -8,18 +8,38 @@ use std::path::Path;
 
 use crate::decode::{Decoder, Format};
 use crate::dir::{DirOptions, DirSource};
-use crate::error::ArchiveError;
+use crate::error::{ArchiveError, Warnings};
 use crate::input::{FileInput, Input, StreamInput};
 use crate::source::Source;
 use crate::tar_reader::TarSource;
+use crate::xfsdump::{MAGIC, XfsDump};
 
-/// Opens a tree: a directory, or a tar archive. The first bytes of an archive determine its
-/// compression. `-` is standard input.
+/// What a source is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum For {
+    Everything,
+    ListOfDump,
+}
+
+/// Opens a tree: a directory, a tar archive, or a dump of xfsdump. The first bytes of a file determine
+/// which, and its compression. `-` is standard input.
 ///
 /// # Errors
-/// If the path cannot be opened, or is neither a directory nor a tar archive in a supported
+/// If the path cannot be opened, or is neither a directory nor an archive or dump in a supported
 /// compression.
 pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
+    open_for(path, For::Everything)
+}
+
+/// Opens a dump of xfsdump whose names are wanted, not its tree: also an increment, or a part.
+///
+/// # Errors
+/// Those of [`open`], and if it is no dump.
+pub fn open_dump_to_list(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
+    open_for(path, For::ListOfDump)
+}
+
+fn open_for(path: &Path, purpose: For) -> Result<Box<dyn Source>, ArchiveError> {
     if path == Path::new("-") {
         let stdin = io::stdin();
         if stdin.is_terminal() {
@@ -28,15 +48,15 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
                 what: "is a terminal; give an archive with '<' or a pipe".into(),
             });
         }
-        return open_file(self::stdin()?, "standard input".into());
+        return open_file(self::stdin()?, "standard input".into(), purpose);
     }
     let name = path.display().to_string();
     let failed = |error| ArchiveError::io(format!("opening {name}"), error);
     // Windows opens no directory as a file.
-    if std::fs::metadata(path).map_err(failed)?.is_dir() {
+    if purpose == For::Everything && std::fs::metadata(path).map_err(failed)?.is_dir() {
         return Ok(Box::new(DirSource::new(path, DirOptions::default())?));
     }
-    open_file(File::open(path).map_err(failed)?, name)
+    open_file(File::open(path).map_err(failed)?, name, purpose)
 }
 
 /// Standard input, without Rust's buffer.
@@ -44,7 +64,7 @@ pub(crate) fn stdin() -> Result<File, ArchiveError> {
     uxfs_host::stdin().map_err(|error| ArchiveError::io("opening standard input", error))
 }
 
-fn open_file(mut file: File, name: String) -> Result<Box<dyn Source>, ArchiveError> {
+fn open_file(mut file: File, name: String, purpose: For) -> Result<Box<dyn Source>, ArchiveError> {
     let failed = |error| ArchiveError::io(format!("opening {name}"), error);
     let metadata = file.metadata().map_err(failed)?;
     let mut head = [0; 8];
@@ -53,7 +73,7 @@ fn open_file(mut file: File, name: String) -> Result<Box<dyn Source>, ArchiveErr
         let format = sniff(&head[..count], &name)?;
         let input = io::Cursor::new(head).take(count as u64).chain(file);
         let decoder = Decoder::start(Box::new(input), name.clone(), format, None)?;
-        return TarSource::start(Input::Stream(StreamInput::new(decoder)), name);
+        return start(Input::Stream(StreamInput::new(decoder)), name, purpose);
     }
     let base = file.stream_position().map_err(failed)?;
     let count = read_up_to(&mut file, &mut head).map_err(failed)?;
@@ -67,7 +87,18 @@ fn open_file(mut file: File, name: String) -> Result<Box<dyn Source>, ArchiveErr
         let decoder = Decoder::start(Box::new(file), name.clone(), format, total)?;
         Input::Stream(StreamInput::new(decoder))
     };
-    TarSource::start(input, name)
+    start(input, name, purpose)
+}
+
+/// Makes the source that the first bytes call for.
+fn start(mut input: Input, name: String, purpose: For) -> Result<Box<dyn Source>, ArchiveError> {
+    let mut warnings = Warnings::default();
+    let list = purpose == For::ListOfDump;
+    match input.peek_block(&mut warnings)? {
+        Some(block) if block.starts_with(MAGIC) => XfsDump::start(input, name, list),
+        _ if list => Err(ArchiveError::NotTar { name, what: "is not a dump of xfsdump".into() }),
+        _ => TarSource::start(input, name),
+    }
 }
 
 fn read_up_to(file: &mut File, head: &mut [u8]) -> io::Result<usize> {

@@ -19,7 +19,7 @@
 
 use std::fs::File;
 
-use crate::entry::{Entry, Kind, Meta, PATH_MAX, SparseMap, Time, normal_path};
+use crate::entry::{Entry, Fsx, Kind, Meta, PATH_MAX, SparseMap, Time, normal_path};
 use crate::error::{ArchiveError, Warnings, show};
 use crate::header::{BLOCK, BLOCK_U64, Block, Header, checksum_ok, is_zero};
 use crate::input::Input;
@@ -328,6 +328,7 @@ impl TarSource {
             uname: self.global.uname.as_deref().unwrap_or(header.uname()).to_vec(),
             gname: self.global.gname.as_deref().unwrap_or(header.gname()).to_vec(),
             reserve: 0,
+            fsx: Fsx::default(),
         };
         extended.finish_meta(&mut meta)?;
         let kind = self.kind(header, &mut extended, raw.ends_with(b"/"))?;

@@ -184,12 +184,12 @@ pub use uxfs_core::{
 
 pub use files::{File, FileOptions, PathError, Volume, VolumeOptions};
 
-/// Trees as streams: tar archives, directories, container images.
+/// Trees as streams: tar archives, dumps of xfsdump, directories, container images.
 #[cfg(feature = "archive")]
 pub mod archive {
     pub use uxfs_archive::{
-        ArchiveError, DataReader, DirOptions, DirSource, Entry, Kind, Meta, Source, SparseMap,
-        TarWriter, Time, Xattrs, open,
+        ArchiveError, DataReader, DirOptions, DirSource, Entry, Fsx, Kind, Meta, Source, SparseMap,
+        TarWriter, Time, Xattrs, open, open_dump_to_list,
     };
     #[cfg(feature = "oci")]
     pub use uxfs_archive::{DumpSource, OciImage, Platform};

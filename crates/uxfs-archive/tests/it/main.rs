@@ -16,3 +16,4 @@ mod protofile;
 mod read_ahead;
 mod tree;
 mod writer;
+mod xfsdump;

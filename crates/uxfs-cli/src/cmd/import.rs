@@ -19,10 +19,10 @@ use crate::session::{Failure, Result, Session};
 use crate::users::{self, Owner};
 use crate::{number, time};
 
-/// Put a tar archive, a directory or a container image into an image, new or existing
+/// Put a tar archive, a directory, a dump or a container image into an image, new or existing
 ///
-/// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a directory, or
-/// `oci:DIR[:TAG]`, an image in an OCI image layout, whose layers are applied in order. If IMAGE does
+/// SOURCE is a tar archive (plain, gzip, xz or zstd; - for standard input), a dump of xfsdump of level 0, a
+/// directory, or `oci:DIR[:TAG]`, an image in an OCI image layout, whose layers are applied in order. If IMAGE does
 /// not exist, import creates it, with the given size or as large as the tree needs, and in the format that
 /// its name ends in (.qcow2, .raw.zst, .vhd). If IMAGE holds XFS, import adds to it; a file of zeroes keeps
 /// its size; other data is overwritten only with -f. Everything is on stable storage when the command ends.
@@ -40,6 +40,7 @@ use crate::{number, time};
 #[command(after_help = "Examples:\n  \
     uxfs import linux-6.1.tar.xz disk.img --size 4G\n  \
     curl -s https://example.org/root.tar.zst | uxfs import - disk.img --size 8G\n  \
+    uxfs import root.xfsdump disk.img\n  \
     uxfs import ./rootfs disk.img --headroom 20% -m rmapbt=1\n  \
     uxfs import ./rootfs disk.img --owner root:root\n  \
     uxfs import ./rootfs disk.qcow2 --compress\n  \

@@ -20,6 +20,7 @@ mod xfs_info;
 mod xfs_mdrestore;
 mod xfs_metadump;
 mod xfs_repair;
+mod xfsrestore;
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -39,6 +40,7 @@ const PROGRAMS: &[&Program] = &[
     &xfs_freeze::PROGRAM,
     &xfs_metadump::PROGRAM,
     &xfs_mdrestore::PROGRAM,
+    &xfsrestore::PROGRAM,
 ];
 
 /// The names of the programs.

@@ -9,12 +9,14 @@
 //! 2. Directories that a layer does not contain keep their times, even if their contents change.
 //! 3. A removed inode is forgotten at once: its number may belong to another file soon.
 
+mod fsx;
+
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
 use uxfs_archive::{Entry, Kind, Meta, Source, Time};
 use uxfs_core::{
-    BulkError, BulkWriter, Content, Error, Fallocate, Fs, NewInode, Segment, SetAttr, Times,
+    BulkError, BulkWriter, Content, Error, Fallocate, Fs, Fsx, NewInode, Segment, SetAttr, Times,
 };
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFDIR, S_IFIFO, S_IFLNK, S_IFMT, S_IFREG, S_IFSOCK};
@@ -56,6 +58,8 @@ pub(super) struct Tree<'a> {
     cached_bytes: usize,
     /// Attributes that directories get when everything is in them.
     final_attrs: BTreeMap<Ino, SetAttr>,
+    /// Flags and projects that files get then, too.
+    final_fsx: BTreeMap<Ino, Fsx>,
     /// Labels directories that have no entry.
     labeller: Option<Labeller<&'a FileContexts>>,
     /// User and group of directories that have no entry.
@@ -67,7 +71,16 @@ impl<'a> Tree<'a> {
         let dirs = HashMap::from([(Vec::new(), fs.root())]);
         let labeller = adjust.labelling.contexts().map(|contexts| Labeller::new(&**contexts));
         let owner = adjust.owners.of_root();
-        Self { fs, layered, dirs, cached_bytes: 0, final_attrs: BTreeMap::new(), labeller, owner }
+        Self {
+            fs,
+            layered,
+            dirs,
+            cached_bytes: 0,
+            final_attrs: BTreeMap::new(),
+            final_fsx: BTreeMap::new(),
+            labeller,
+            owner,
+        }
     }
 
     /// Adds one entry with its data.
@@ -82,6 +95,7 @@ impl<'a> Tree<'a> {
             return Ok(added);
         }
         self.add_inner(entry, source, writer, &mut added).map_err(named(entry))?;
+        self.add_fsx(entry, &mut added).map_err(named(entry))?;
         Ok(added)
     }
 
@@ -133,6 +147,16 @@ impl<'a> Tree<'a> {
             Kind::File { .. } if entry.meta.reserve > 0 => {
                 new.mode |= S_IFREG;
                 return self.add_reserved(parent, name, &new, &xattrs, entry.meta.reserve, writer);
+            }
+            Kind::File { size, map } if entry.meta.fsx.extsize != 0 => {
+                // The hint guides the allocation, so it precedes the data.
+                new.mode |= S_IFREG;
+                let (ino, _) = self.make_replacing(parent, name, writer, |fs, _| {
+                    fs.build(parent, name, &new, &xattrs, Content::Empty)
+                })?;
+                self.set_fsx(ino, entry, added)?;
+                added.bytes += self.write_file(ino, &new, (*size, map), source)?;
+                return Ok(self.fs.set_attr(ino, &times_of(&new))?);
             }
             Kind::File { size, map } => {
                 new.mode |= S_IFREG;
@@ -255,6 +279,7 @@ impl<'a> Tree<'a> {
             } else if empty {
                 self.fs.rmdir(parent, &name)?;
                 self.final_attrs.remove(&ino);
+                self.final_fsx.remove(&ino);
                 self.clear_dir_cache();
             } else {
                 let inside = self.names(ino)?;
@@ -385,6 +410,17 @@ impl<'a> Tree<'a> {
         let (ino, _) = self.make_replacing(parent, name, writer, |fs, _| {
             fs.build(parent, name, new, xattrs, Content::Empty)
         })?;
+        self.write_file(ino, new, (size, map), source)
+    }
+
+    /// Writes the data of an empty file through the volume's own write.
+    fn write_file(
+        &self,
+        ino: Ino,
+        new: &NewInode,
+        (size, map): (u64, &uxfs_archive::SparseMap),
+        source: &mut dyn Source,
+    ) -> Result<u64, ImportError> {
         let longest = map.segments().iter().map(|(_, len)| *len).max().unwrap_or(0);
         let mut buf = vec![0; longest.min(WRITE_STEP as u64) as usize];
         let mut total = 0;
@@ -537,12 +573,13 @@ impl<'a> Tree<'a> {
         Ok(ino)
     }
 
-    /// Sets the modes and times of directories after they are filled.
+    /// Sets the modes and times of directories after they are filled, and the flags that forbid changes.
     pub(super) fn finish(&mut self) -> Result<(), ImportError> {
+        self.finish_fsx()?;
         for (ino, change) in &self.final_attrs {
             self.fs.set_attr(*ino, change)?;
         }
-        Ok(())
+        self.forbid_changes()
     }
 }
 

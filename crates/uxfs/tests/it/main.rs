@@ -14,6 +14,7 @@ mod compared;
 mod damage;
 mod devices;
 mod docs;
+mod dumps;
 mod edit;
 mod extremes;
 mod failing;

@@ -230,6 +230,7 @@ fn what_is_not_done_is_refused_by_name() {
         ("xfs_metadump", &["-l", "log", "a", "b"]),
         ("xfs_mdrestore", &["-l", "log", "a", "b"]),
         ("xfs_mdrestore", &["-r", "rt", "a", "b"]),
+        ("xfsrestore", &["-r", "-f", "dump", "dir"]),
         ("xfs_repair", &["a"]),
         ("xfs_repair", &["-L", "a"]),
         ("xfs_repair", &["-n", "-o", "assume_xfs", "a"]),
@@ -269,6 +270,7 @@ fn links_and_as_run_the_same_program() {
         "xfs_freeze",
         "xfs_metadump",
         "xfs_mdrestore",
+        "xfsrestore",
     ] {
         let said = fixture.uxfs(&["as", name, "-V"]).good();
         assert!(said.starts_with(&format!("{name} version 7.2.0 (uxfs ")), "{said}");
