@@ -1,7 +1,7 @@
 //! File trees as streams of entries.
 //!
 //! This crate reads tar archives (V7, ustar, PAX, GNU; files and pipes; plain, and compressed with
-//! gzip, xz and zstd if the features of these names are on), dumps of xfsdump,
+//! gzip, xz and zstd if the features of these names are on), dumps of xfsdump (if the feature of this name is on),
 //! directories, protofiles of mkfs.xfs, and manifests in composefs' format as one stream of entries
 //! ([`Source`]), which a thread can read ahead ([`ReadAhead`]). It finds the layers of an OCI image
 //! ([`OciImage`]) and writes a stream as a PAX tar ([`TarWriter`]). It does not depend on XFS;
@@ -52,6 +52,7 @@ mod tar_writer;
 #[cfg(feature = "oci")]
 mod verity;
 mod window;
+#[cfg(feature = "xfsdump")]
 mod xfsdump;
 
 pub use dir::{DirOptions, DirSource};
@@ -61,7 +62,9 @@ pub use entry::{Entry, Fsx, Kind, Meta, SparseMap, Time, Xattrs};
 pub use error::ArchiveError;
 #[cfg(feature = "oci")]
 pub use oci::{OciImage, Platform};
-pub use open::{open, open_dump_to_list};
+pub use open::open;
+#[cfg(feature = "xfsdump")]
+pub use open::open_dump_to_list;
 pub use protofile::{ProtoOptions, ProtoSource};
 pub use read_ahead::ReadAhead;
 pub use source::{DataReader, Source};

@@ -12,12 +12,17 @@ use crate::error::{ArchiveError, Warnings};
 use crate::input::{FileInput, Input, StreamInput};
 use crate::source::Source;
 use crate::tar_reader::TarSource;
-use crate::xfsdump::{MAGIC, XfsDump};
+#[cfg(feature = "xfsdump")]
+use crate::xfsdump::XfsDump;
+
+/// The first bytes of a dump of xfsdump.
+pub(crate) const DUMP_MAGIC: &[u8; 8] = b"xFSdump0";
 
 /// What a source is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum For {
     Everything,
+    #[cfg(feature = "xfsdump")]
     ListOfDump,
 }
 
@@ -35,6 +40,7 @@ pub fn open(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
 ///
 /// # Errors
 /// Those of [`open`], and if it is no dump.
+#[cfg(feature = "xfsdump")]
 pub fn open_dump_to_list(path: &Path) -> Result<Box<dyn Source>, ArchiveError> {
     open_for(path, For::ListOfDump)
 }
@@ -93,12 +99,28 @@ fn open_file(mut file: File, name: String, purpose: For) -> Result<Box<dyn Sourc
 /// Makes the source that the first bytes call for.
 fn start(mut input: Input, name: String, purpose: For) -> Result<Box<dyn Source>, ArchiveError> {
     let mut warnings = Warnings::default();
-    let list = purpose == For::ListOfDump;
-    match input.peek_block(&mut warnings)? {
-        Some(block) if block.starts_with(MAGIC) => XfsDump::start(input, name, list),
-        _ if list => Err(ArchiveError::NotTar { name, what: "is not a dump of xfsdump".into() }),
-        _ => TarSource::start(input, name),
+    let dump = input.peek_block(&mut warnings)?.is_some_and(|block| block.starts_with(DUMP_MAGIC));
+    match purpose {
+        For::Everything if dump => start_dump(input, name, false),
+        For::Everything => TarSource::start(input, name),
+        #[cfg(feature = "xfsdump")]
+        For::ListOfDump if dump => start_dump(input, name, true),
+        #[cfg(feature = "xfsdump")]
+        For::ListOfDump => {
+            Err(ArchiveError::NotTar { name, what: "is not a dump of xfsdump".into() })
+        }
     }
+}
+
+#[cfg(feature = "xfsdump")]
+fn start_dump(input: Input, name: String, list: bool) -> Result<Box<dyn Source>, ArchiveError> {
+    XfsDump::start(input, name, list)
+}
+
+#[cfg(not(feature = "xfsdump"))]
+fn start_dump(_: Input, name: String, _: bool) -> Result<Box<dyn Source>, ArchiveError> {
+    let what = "is a dump of xfsdump, and this program was built without the feature for it";
+    Err(ArchiveError::NotTar { name, what: what.into() })
 }
 
 fn read_up_to(file: &mut File, head: &mut [u8]) -> io::Result<usize> {

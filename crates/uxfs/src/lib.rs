@@ -187,9 +187,11 @@ pub use files::{File, FileOptions, PathError, Volume, VolumeOptions};
 /// Trees as streams: tar archives, dumps of xfsdump, directories, container images.
 #[cfg(feature = "archive")]
 pub mod archive {
+    #[cfg(feature = "xfsdump")]
+    pub use uxfs_archive::open_dump_to_list;
     pub use uxfs_archive::{
         ArchiveError, DataReader, DirOptions, DirSource, Entry, Fsx, Kind, Meta, Source, SparseMap,
-        TarWriter, Time, Xattrs, open, open_dump_to_list,
+        TarWriter, Time, Xattrs, open,
     };
     #[cfg(feature = "oci")]
     pub use uxfs_archive::{DumpSource, OciImage, Platform};

@@ -26,9 +26,6 @@
 
 use crate::entry::{Fsx, Time};
 
-/// The first bytes of a dump.
-pub(crate) const MAGIC: &[u8; 8] = b"xFSdump0";
-
 /// Bytes of a global header.
 pub(super) const GLOBAL: usize = 4096;
 /// Bytes of a chunk of the inode map.

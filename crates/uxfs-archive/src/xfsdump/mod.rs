@@ -32,7 +32,6 @@ use crate::source::Source;
 use crate::sparse::SEGMENTS_MAX;
 use crate::window::{self, Window, Windowed};
 
-pub(crate) use layout::MAGIC;
 use layout::{Extent, File, extent, file};
 use names::Names;
 use reader::Reader;
@@ -291,7 +290,7 @@ impl XfsDump {
 
     /// The next of the current file's names that has a place.
     fn next_name(&mut self, at: u64) -> Result<Option<(Vec<u8>, usize)>, ArchiveError> {
-        while let Some(name) = self.links.next() {
+        for name in self.links.by_ref() {
             if !self.names.mark(name) {
                 return Err(Reader::damaged(at, "this file is in the dump twice".into()));
             }

@@ -180,10 +180,10 @@ impl Names {
     pub(super) fn next_dir(&mut self) -> Result<Option<Result<Placed, u64>>, String> {
         while self.waiting.is_empty() {
             let Some(dir) = self.dirs.get(self.next) else { return Ok(None) };
-            if dir.state == State::New {
-                if let Some(lost) = self.line_up(self.next as u32)? {
-                    return Ok(Some(Err(lost)));
-                }
+            if dir.state == State::New
+                && let Some(lost) = self.line_up(self.next as u32)?
+            {
+                return Ok(Some(Err(lost)));
             }
             self.next += 1;
         }

@@ -9,8 +9,8 @@ use std::fs;
 use std::io;
 
 use super::layout::{
-    ATTR, Attr, DIRENT, Dirent, EXTENT, Extent, FILE, File, GLOBAL, Global, INOMAP_CHUNK, MAGIC,
-    attr, content, extent, file, posix_acl,
+    ATTR, Attr, DIRENT, Dirent, EXTENT, Extent, FILE, File, GLOBAL, Global, INOMAP_CHUNK, attr,
+    content, extent, file, posix_acl,
 };
 use super::spool::Spool;
 use crate::acl::{ACCESS, DEFAULT};
@@ -18,6 +18,7 @@ use crate::entry::Xattrs;
 use crate::error::{ArchiveError, Warnings};
 use crate::header::is_zero;
 use crate::input::Input;
+use crate::open::DUMP_MAGIC;
 
 /// Bytes of the attributes of one file.
 const ATTRS_MAX: usize = 16 << 20;
@@ -193,7 +194,7 @@ impl Reader {
             bytes.extend_from_slice(&chunk[..count]);
             self.input.consume(count);
         }
-        if bytes.starts_with(MAGIC) {
+        if bytes.starts_with(DUMP_MAGIC) {
             if bytes.len() < GLOBAL {
                 return Err(self.truncated());
             }

@@ -8,7 +8,6 @@
 
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use uxfs_host::FileExt;
 
@@ -41,7 +40,7 @@ impl Spool {
         if self.memory.len() + data.len() > IN_MEMORY {
             let file = match &mut self.file {
                 Some(file) => file,
-                none => none.insert(unnamed()?),
+                none => none.insert(tempfile::tempfile()?),
             };
             for part in [&self.memory[..], data] {
                 file.write_all_at(part, self.in_file)?;
@@ -67,25 +66,6 @@ impl Spool {
         let count = rest.len().min(buf.len());
         buf[..count].copy_from_slice(&rest[..count]);
         Ok(count)
-    }
-}
-
-/// A file in the directory for temporary files, whose name is removed at once.
-fn unnamed() -> io::Result<File> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let dir = std::env::temp_dir();
-    loop {
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let path = dir.join(format!(".uxfs-dump-{}-{count}", std::process::id()));
-        let mut options = File::options();
-        match options.read(true).write(true).create_new(true).open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                let what = format!("making a temporary file in {}: {error}", dir.display());
-                return Err(io::Error::new(error.kind(), what));
-            }
-            Ok(file) => return std::fs::remove_file(&path).map(|()| file),
-        }
     }
 }
 
