@@ -40,7 +40,7 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
     let mut dump = archive::open_dump_to_list(&source).map_err(failed)?;
     while let Some(entry) = dump.next().map_err(failed)? {
         if entry.kind != Kind::Dir {
-            session.print(&[entry.path.as_slice(), b"\n"].concat())?;
+            session.print([entry.path.as_slice(), b"\n"].concat())?;
         }
     }
     Ok(())
