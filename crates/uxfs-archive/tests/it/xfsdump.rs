@@ -265,7 +265,12 @@ fn headers_that_lie_are_refused() {
     let mut bytes = sound.clone();
     bytes.truncate(sound.len() - 256);
     refused(&bytes, &["cut short", &format!("byte {}", bytes.len())]);
+    let place = |bytes: &[u8]| sound.windows(bytes.len()).position(|part| part == bytes).unwrap();
+    // Headers of 32 and 16 bytes are before the data and before the name.
+    let (extent, attr) = (place(b"hello\n") - 32, place(b"s\0three") - 16);
     for (at, what) in [
+        (extent + 30, "extent header"),
+        (attr + 11, "an attribute"),
         (0x10, "media file's header"),
         (DIR + 30, "file header"),
         (NAMES + 7, "checksum of a name"),

@@ -15,12 +15,13 @@ use crate::listing;
 use crate::volume::{Volume, device, setting};
 
 /// The mkfs.xfs options of version 4, each value at least once.
-const LINES: [&str; 5] = [
+const LINES: [&str; 6] = [
     "-m crc=0 -n ftype=0",
     "-m crc=0 -b size=512 -n ftype=1 -i attr=1,projid32bit=0 -l lazy-count=0,version=1",
     "-m crc=0 -b size=1k -n size=64k,ftype=0 -i size=512",
     "-m crc=0 -i size=2048 -s size=4k",
     "-m crc=0 -b size=512 -n ftype=0,size=8k -i maxpct=50",
+    "-m crc=0 -n version=ci",
 ];
 
 /// Kinds of block that differ from those of version 5.
@@ -47,7 +48,8 @@ fn kinds(volume: &Volume) -> BTreeSet<&'static str> {
     found
 }
 
-/// Every name is found, and its entry has the type of the inode.
+/// Every name is found, on a volume without case in other letters too, and its entry has the type of the
+/// inode.
 fn look_up_all(fs: &Fs, line: &str) {
     let mut todo = vec![fs.root()];
     while let Some(dir) = todo.pop() {
@@ -60,6 +62,10 @@ fn look_up_all(fs: &Fs, line: &str) {
         for (name, ino, ftype) in all {
             let shown = name.escape_ascii();
             assert_eq!(fs.lookup(dir, &name).unwrap(), ino, "{line}: {shown}");
+            if fs.geo.naming.folds() {
+                let upper = name.to_ascii_uppercase();
+                assert_eq!(fs.lookup(dir, &upper).unwrap(), ino, "{line}: {shown} in capitals");
+            }
             let mode = fs.stat(ino).unwrap().mode;
             assert_eq!(ftype, FileType::from_mode(mode & S_IFMT), "{line}: {shown}");
             if ftype == FileType::Directory && name != b"." && name != b".." {
