@@ -447,6 +447,7 @@ mod tests {
     }
 
     /// Writers of two files of one owner are not both admitted below one limit.
+    #[cfg(unix)]
     #[test]
     fn what_was_admitted_is_counted_at_once() {
         let dir = tempfile::tempdir().unwrap();
