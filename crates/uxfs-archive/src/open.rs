@@ -101,10 +101,10 @@ fn start(mut input: Input, name: String, purpose: For) -> Result<Box<dyn Source>
     let mut warnings = Warnings::default();
     let dump = input.peek_block(&mut warnings)?.is_some_and(|block| block.starts_with(DUMP_MAGIC));
     match purpose {
-        For::Everything if dump => start_dump(input, name, false),
-        For::Everything => TarSource::start(input, name),
+        For::Everything if dump => start_dump(input, name, warnings, false),
+        For::Everything => TarSource::start(input, name, warnings),
         #[cfg(feature = "xfsdump")]
-        For::ListOfDump if dump => start_dump(input, name, true),
+        For::ListOfDump if dump => start_dump(input, name, warnings, true),
         #[cfg(feature = "xfsdump")]
         For::ListOfDump => {
             Err(ArchiveError::NotTar { name, what: "is not a dump of xfsdump".into() })
@@ -113,12 +113,22 @@ fn start(mut input: Input, name: String, purpose: For) -> Result<Box<dyn Source>
 }
 
 #[cfg(feature = "xfsdump")]
-fn start_dump(input: Input, name: String, list: bool) -> Result<Box<dyn Source>, ArchiveError> {
-    XfsDump::start(input, name, list)
+fn start_dump(
+    input: Input,
+    name: String,
+    warnings: Warnings,
+    list: bool,
+) -> Result<Box<dyn Source>, ArchiveError> {
+    XfsDump::start(input, name, warnings, list)
 }
 
 #[cfg(not(feature = "xfsdump"))]
-fn start_dump(_: Input, name: String, _: bool) -> Result<Box<dyn Source>, ArchiveError> {
+fn start_dump(
+    _: Input,
+    name: String,
+    _: Warnings,
+    _: bool,
+) -> Result<Box<dyn Source>, ArchiveError> {
     let what = "is a dump of xfsdump, and this program was built without the feature for it";
     Err(ArchiveError::NotTar { name, what: what.into() })
 }

@@ -79,8 +79,11 @@ pub(crate) struct TarSource {
 
 impl TarSource {
     /// Checks the first block and makes the source.
-    pub(crate) fn start(mut input: Input, name: String) -> Result<Box<dyn Source>, ArchiveError> {
-        let mut warnings = Warnings::default();
+    pub(crate) fn start(
+        mut input: Input,
+        name: String,
+        mut warnings: Warnings,
+    ) -> Result<Box<dyn Source>, ArchiveError> {
         let what = match input.peek_block(&mut warnings)? {
             None if input.chunk(&mut warnings)?.is_empty() => Some("is empty"),
             None => Some("is shorter than one tar block"),

@@ -26,7 +26,7 @@ use std::ops::Range;
 use uxfs_host::FileExt;
 
 use crate::entry::{Entry, Kind, Meta, SparseMap, Xattrs, normal_xattrs};
-use crate::error::{ArchiveError, show};
+use crate::error::{ArchiveError, Warnings, show};
 use crate::input::Input;
 use crate::source::Source;
 use crate::sparse::SEGMENTS_MAX;
@@ -80,9 +80,10 @@ impl XfsDump {
     pub(crate) fn start(
         input: Input,
         name: String,
+        warnings: Warnings,
         list: bool,
     ) -> Result<Box<dyn Source>, ArchiveError> {
-        let reader = Reader::start(input, name, list)?;
+        let reader = Reader::start(input, name, warnings, list)?;
         let names = Names::new(reader.header.root);
         let mut dump = Self {
             reader,

@@ -43,16 +43,14 @@ pub(super) struct Reader {
 
 impl Reader {
     /// Reads the first header.
-    pub(super) fn start(input: Input, name: String, list: bool) -> Result<Self, ArchiveError> {
-        let mut reader = Self {
-            input,
-            name,
-            warnings: Warnings::default(),
-            header: Global::parse(&[]),
-            list,
-            ended: 0,
-            over: false,
-        };
+    pub(super) fn start(
+        input: Input,
+        name: String,
+        warnings: Warnings,
+        list: bool,
+    ) -> Result<Self, ArchiveError> {
+        let mut reader =
+            Self { input, name, warnings, header: Global::parse(&[]), list, ended: 0, over: false };
         let at = reader.offset();
         let bytes = reader.take(GLOBAL)?;
         reader.media_file(&bytes, at, true)?;

@@ -64,7 +64,7 @@ fn an_import_names_the_image_that_has_no_room_on_its_host() {
         env!("CARGO_BIN_EXE_uxfs")
     );
     let words = fixture.bash(&format!("unshare -m bash -c '{script}'")).bad(1);
-    assert!(words.contains("host/c.img: No space left on device"), "{words}");
+    assert!(words.contains("host/c.img: no space left on device"), "{words}");
 }
 
 /// Starts an import from a pipe that stays open, and sends the signal after the import has begun to
