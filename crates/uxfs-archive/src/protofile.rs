@@ -231,17 +231,7 @@ impl Source for ProtoSource {
         node.map(|node| self.entry(node)).transpose()
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
-        window::read(self, buf)
-    }
-
-    fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
-        window::chunk(self)
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.window.consume(count);
-    }
+    window::data_methods!();
 
     fn many_files(&self) -> bool {
         true

@@ -67,6 +67,24 @@ pub(crate) trait Windowed {
     fn read_data(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError>;
 }
 
+/// The methods of [`Source`](crate::Source) that return data, for a [`Windowed`] one.
+macro_rules! data_methods {
+    () => {
+        fn read(&mut self, buf: &mut [u8]) -> Result<usize, $crate::ArchiveError> {
+            $crate::window::read(self, buf)
+        }
+
+        fn chunk(&mut self) -> Result<&[u8], $crate::ArchiveError> {
+            $crate::window::chunk(self)
+        }
+
+        fn consume(&mut self, count: usize) {
+            $crate::window::Windowed::window(self).consume(count);
+        }
+    };
+}
+pub(crate) use data_methods;
+
 /// [`Source::read`](crate::Source::read): buffered bytes first.
 pub(crate) fn read(source: &mut impl Windowed, buf: &mut [u8]) -> Result<usize, ArchiveError> {
     match source.window().chunk().is_empty() {

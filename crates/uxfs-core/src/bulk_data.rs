@@ -87,6 +87,7 @@ impl State {
 
 /// Why the data of a [`BulkWriter`](crate::BulkWriter) is not on the device.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum BulkError {
     /// The source's file could not be read.
     #[error("reading the source: {0}")]

@@ -258,9 +258,15 @@ impl Lines {
 /// or anything in it.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] if `path` lies in no mount of uxfs; another error of the system.
+/// [`io::ErrorKind::Unsupported`] if `path` lies in no mount of uxfs; [`is_disconnected`](crate::is_disconnected)
+/// recognises the error if the mount's server has died; another error of the system.
 pub fn ask(path: &Path, name: &[u8]) -> io::Result<Vec<(String, String)>> {
-    read_value(&root_of(path)?, name)
+    let root = root_of(path)?;
+    read_value(&root, name).map_err(|error| match crate::server_has_died(&root) {
+        // Until the kernel ends the connection, requests fail in other ways.
+        true => rustix::io::Errno::NOTCONN.into(),
+        false => error,
+    })
 }
 
 /// As [`ask`], of a file itself.

@@ -397,17 +397,7 @@ impl Source for XfsDump {
         Ok(entry)
     }
 
-    fn read(&mut self, buf: &mut [u8]) -> Result<usize, ArchiveError> {
-        window::read(self, buf)
-    }
-
-    fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
-        window::chunk(self)
-    }
-
-    fn consume(&mut self, count: usize) {
-        self.window.consume(count);
-    }
+    window::data_methods!();
 
     fn data_position(&self) -> Option<u64> {
         match (self.reader.file(), self.pieces.as_slice()) {

@@ -8,7 +8,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 use uxfs::format::timestamp::Timestamp;
 use uxfs_fuse::record::{self, Record, State};
-use uxfs_fuse::{control, is_disconnected, mounts, server_has_died};
+use uxfs_fuse::{control, is_disconnected, mounts};
 
 use crate::image::text_of;
 use crate::json;
@@ -111,9 +111,7 @@ fn show(dir: &Path, pairs: Pairs, as_json: bool, gap: bool, session: &Session) -
 fn status_of(path: &Path) -> Result<(PathBuf, Pairs)> {
     let failure = match control::ask(path, control::STATUS) {
         Ok(pairs) => return Ok((path.to_owned(), pairs)),
-        Err(error) if is_disconnected(&error) || server_has_died(path) => {
-            return Ok((path.to_owned(), of_dead(path)));
-        }
+        Err(error) if is_disconnected(&error) => return Ok((path.to_owned(), of_dead(path))),
         Err(error) => Failure::host(path, &error),
     };
     let known = std::fs::canonicalize(path).or_else(|_| std::path::absolute(path));

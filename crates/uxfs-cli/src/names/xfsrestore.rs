@@ -17,15 +17,15 @@ pub(super) const PROGRAM: Program = Program {
     run,
 };
 
-/// Options that change nothing in a list of names.
-const WITHOUT_EFFECT: &[char] = &['t', 'f', 'J', 'F', 'T', 'v', 'A', 'B'];
+/// The options of a list of names. But for -t and -f they change nothing in it.
+const OF_A_LIST: &[char] = &['t', 'f', 'J', 'F', 'T', 'v', 'A', 'B'];
 
 fn run(line: &Line, session: &Session) -> Result<(), Stop> {
     if line.has('h') {
         return Err(Stop::Usage("options:".into()));
     }
     let instead = "uxfs import DUMP IMAGE makes a volume of a dump; a list of its names is -t";
-    if let Some(other) = line.options.iter().find(|o| !WITHOUT_EFFECT.contains(&o.letter)) {
+    if let Some(other) = line.options.iter().find(|o| !OF_A_LIST.contains(&o.letter)) {
         return Err(refused(&format!("-{}", other.letter), instead));
     }
     if !line.has('t') {

@@ -3,6 +3,8 @@
 //! 1. A buffer belongs to one transaction from its first change until the end ([`Tx::edit`]).
 //! 2. A chunk's old content is kept before its first change, for a cancel.
 //! 3. The buffer of a block that is freed is not written again, and its items in the log are cancelled.
+//!
+//! Called by everything that changes a block.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,7 +1,10 @@
 //! The end of a transaction: it returns what it reserved, and a cancel undoes all changes.
 //!
-//! 1. Locks are released last, when everything is as it was.
+//! 1. A cancel puts buffers back before it releases the first inode, each inode before its own lock, and
+//!    releases the groups last.
 //! 2. The memory for undoing is kept for later transactions, unless there is much of it.
+//!
+//! Called where a transaction is dropped, committed or not.
 
 use std::sync::atomic::Ordering;
 

@@ -2,6 +2,8 @@
 //! transaction of their own; without a journal, into the dirty sets.
 //!
 //! 1. Whatever can fail comes before [`Tx::commit_items`].
+//!
+//! Called by the operations, and by a roll ([`super::roll`]) for what was done so far.
 
 use std::sync::atomic::Ordering;
 

@@ -2,6 +2,8 @@
 //!
 //! 1. Groups are locked in ascending order. One below a group that is held is only tried ([`Tx::lock_ag`]).
 //! 2. A group is unlocked before the end only if nothing in it was changed.
+//!
+//! Called by the allocators of blocks and inodes, and by what frees either.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -249,7 +249,11 @@ impl<'a> Tree<'a> {
         writer: Option<&BulkWriter<'_>>,
     ) -> Result<(), ImportError> {
         let old = self.fs.lookup(parent, name)?;
-        match self.fs.stat(old)?.mode & S_IFMT {
+        let stat = self.fs.stat(old)?;
+        if stat.nlink == 1 {
+            self.final_fsx.remove(&old);
+        }
+        match stat.mode & S_IFMT {
             S_IFREG => {
                 if let Some(writer) = writer {
                     writer.wait_for(&self.fs.segments(old)?);

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
-use uxfs::import::{ImportOptions, run};
-use uxfs::{Fs, OpenOptions};
+use uxfs::archive::{ArchiveError, Entry, Fsx, Kind, Meta, Source};
+use uxfs::import::{ImportOptions, fill, run};
+use uxfs::{Fs, NewInode, OpenOptions, Xflags};
 use uxfs_disk::OpenMode;
 use uxfs_oracle::program;
 
-use crate::volume;
+use crate::volume::{self, Volume};
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../uxfs-archive/tests/dumps").join(name)
@@ -89,4 +90,61 @@ fn a_dump_becomes_a_sound_volume() {
             assert_eq!(stat.blocks, blocks, "{path}");
         }
     }
+}
+
+/// Entries of fifos, as a dump with two files of one name would have them.
+struct Fifos(std::vec::IntoIter<(&'static str, Fsx)>);
+
+impl Source for Fifos {
+    fn next(&mut self) -> Result<Option<Entry>, ArchiveError> {
+        Ok(self.0.next().map(|(path, fsx)| {
+            let meta = Meta { fsx, ..Meta::default() };
+            Entry { path: path.into(), kind: Kind::Fifo, meta }
+        }))
+    }
+
+    fn read(&mut self, _: &mut [u8]) -> Result<usize, ArchiveError> {
+        Ok(0)
+    }
+
+    fn chunk(&mut self) -> Result<&[u8], ArchiveError> {
+        Ok(&[])
+    }
+
+    fn consume(&mut self, _: usize) {}
+
+    fn progress(&self) -> (u64, Option<u64>) {
+        (0, None)
+    }
+
+    fn warnings(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+/// Flags that a file would get in the end are not given to the next file with its inode number.
+#[test]
+fn the_flags_of_a_replaced_file_are_forgotten() {
+    let volume = Volume::small(300, "");
+    let fs = volume.open();
+    let fixed = Fsx { flags: Xflags::IMMUTABLE.bits(), ..Fsx::default() };
+    let entries = vec![
+        ("kept", fixed),
+        ("replaced", fixed),
+        ("replaced", Fsx::default()),
+        ("replaced", Fsx::default()),
+    ];
+    fill(&fs, Box::new(Fifos(entries.into_iter())), &mut |_| {}).unwrap();
+    let flags = |path: &str| {
+        let ino = fs.resolve(path.as_bytes(), false).unwrap();
+        fs.get_fsx(ino).unwrap().xflags
+    };
+    assert!(flags("kept").contains(Xflags::IMMUTABLE));
+    assert!(!flags("replaced").contains(Xflags::IMMUTABLE));
+    // No number was left for a later file either.
+    for name in 0..200_u32 {
+        fs.create(fs.root(), format!("{name}").as_bytes(), &NewInode::file(0o644)).unwrap();
+    }
+    fs.close().unwrap();
+    volume.judge("after the import");
 }

@@ -17,8 +17,8 @@ use super::{Added, Tree, new_inode, times_of};
 const FIXED: Xflags = Xflags::IMMUTABLE.union(Xflags::APPEND);
 
 impl Tree<'_> {
-    /// Gives a file its flags and project. A directory gets them when everything is in it, which would
-    /// inherit them; so does any file that no longer may be changed or linked then.
+    /// Gives a file its flags and project; a directory gets them in the end, and any file those that forbid
+    /// changes.
     pub(super) fn add_fsx(&mut self, entry: &Entry, added: &mut Added) -> Result<(), ImportError> {
         let fsx = entry.meta.fsx;
         if fsx == uxfs_archive::Fsx::default() || matches!(entry.kind, Kind::Hardlink { .. }) {
@@ -45,35 +45,36 @@ impl Tree<'_> {
         entry: &Entry,
         added: &mut Added,
     ) -> Result<(), ImportError> {
-        let mut fsx = fsx_of(&entry.meta);
+        let fsx = fsx_of(&entry.meta);
+        if let Some(why) = self.set_changeable(ino, fsx)? {
+            added.warnings.push(format!(
+                "{}: its allocation hint of {} bytes is left out: {why}",
+                entry.path.escape_ascii(),
+                fsx.extsize
+            ));
+        }
+        Ok(())
+    }
+
+    /// Sets all but the flags that forbid changes. Returns why the hint does not fit the volume, if it does
+    /// not; it is left out then.
+    fn set_changeable(&self, ino: Ino, mut fsx: Fsx) -> Result<Option<&'static str>, ImportError> {
         fsx.xflags.remove(FIXED);
         match self.fs.set_fsx(ino, &fsx) {
             Err(Error::Invalid(why)) if fsx.extsize != 0 => {
-                added.warnings.push(format!(
-                    "{}: its allocation hint of {} bytes is left out: {why}",
-                    entry.path.escape_ascii(),
-                    fsx.extsize
-                ));
                 fsx.extsize = 0;
-                Ok(self.fs.set_fsx(ino, &fsx)?)
+                self.fs.set_fsx(ino, &fsx)?;
+                Ok(Some(why))
             }
-            other => Ok(other?),
+            other => Ok(other.map(|()| None)?),
         }
     }
 
     /// Sets what waited until everything is there, but for flags that forbid changes.
     pub(super) fn finish_fsx(&self) -> Result<(), ImportError> {
         for (ino, fsx) in &self.final_fsx {
-            let mut fsx = *fsx;
-            fsx.xflags.remove(FIXED);
-            match self.fs.set_fsx(*ino, &fsx) {
-                // A hint that does not fit the volume.
-                Err(Error::Invalid(_)) if fsx.extsize != 0 => {
-                    fsx.extsize = 0;
-                    self.fs.set_fsx(*ino, &fsx)?;
-                }
-                other => other?,
-            }
+            // Of a directory a hint that does not fit is left out without a word.
+            self.set_changeable(*ino, *fsx)?;
         }
         Ok(())
     }
