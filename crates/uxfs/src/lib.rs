@@ -160,6 +160,8 @@ pub mod files;
 pub mod forks;
 #[cfg(feature = "archive")]
 pub mod growth;
+#[cfg(feature = "selinux")]
+mod held;
 pub mod identity;
 #[cfg(feature = "selinux")]
 pub mod labels;

@@ -14,6 +14,7 @@ use uxfs_format::inode::{S_IFDIR, S_IFLNK, S_IFMT, S_IFREG};
 use super::sides::{
     Attributes, FileId, FileInfo, FileKind, Result, SourceTree, TargetTree, Xattrs, refused,
 };
+use crate::held::HeldInode;
 use crate::posix::{self, Creator, Plan};
 
 /// A volume as a source.
@@ -27,40 +28,6 @@ pub struct ImageTarget<'a> {
     fs: &'a Fs,
     volume: u64,
     creator: Creator,
-}
-
-/// A reference to an inode: the inode stays while this does.
-pub struct HeldInode<'a> {
-    fs: &'a Fs,
-    ino: Ino,
-}
-
-impl<'a> HeldInode<'a> {
-    fn new(fs: &'a Fs, ino: Ino) -> Self {
-        fs.hold(ino);
-        Self { fs, ino }
-    }
-
-    /// Holds the inode that `find` finds.
-    fn find(fs: &'a Fs, find: impl Fn() -> uxfs_core::Result<Ino>) -> uxfs_core::Result<Self> {
-        Ok(Self { fs, ino: fs.hold_found(find)? })
-    }
-
-    /// Holds the inode that was created as `name`, unless another thread has removed it already.
-    fn created(fs: &'a Fs, dir: Ino, name: &[u8], ino: Ino) -> uxfs_core::Result<Self> {
-        let held = Self::new(fs, ino);
-        match fs.lookup(dir, name)? == ino {
-            true => Ok(held),
-            false => Err(uxfs_core::Error::NotFound),
-        }
-    }
-}
-
-impl Drop for HeldInode<'_> {
-    fn drop(&mut self) {
-        // Recovery frees what this fails to free.
-        let _ = self.fs.release(self.ino, 1);
-    }
 }
 
 /// A regular file of a volume that is open for writing.
@@ -106,7 +73,7 @@ impl<'a> ImageSource<'a> {
         find: impl Fn() -> uxfs_core::Result<Ino>,
     ) -> Result<(HeldInode<'a>, FileInfo)> {
         let held = HeldInode::find(self.fs, find)?;
-        let info = info(self.volume, &self.fs.stat(held.ino)?);
+        let info = info(self.volume, &self.fs.stat(held.ino())?);
         Ok((held, info))
     }
 }
@@ -121,14 +88,14 @@ impl<'a> SourceTree for ImageSource<'a> {
         follow: bool,
     ) -> Result<(HeldInode<'a>, FileInfo)> {
         self.open(|| match follow {
-            true => self.fs.resolve_at(dir.ino, name, true),
-            false => self.fs.lookup(dir.ino, name),
+            true => self.fs.resolve_at(dir.ino(), name, true),
+            false => self.fs.lookup(dir.ino(), name),
         })
     }
 
     fn names(&self, dir: &HeldInode<'a>) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
-        self.fs.read_dir(dir.ino, 0, &mut |entry| {
+        self.fs.read_dir(dir.ino(), 0, &mut |entry| {
             if !entry.is_dot() {
                 names.push(entry.name.to_vec());
             }
@@ -138,24 +105,24 @@ impl<'a> SourceTree for ImageSource<'a> {
     }
 
     fn link_target(&self, node: &HeldInode<'a>) -> Result<Vec<u8>> {
-        Ok(self.fs.readlink(node.ino)?)
+        Ok(self.fs.readlink(node.ino())?)
     }
 
     fn xattrs(&self, node: &HeldInode<'a>) -> Result<Xattrs> {
-        let names = self.fs.list_xattrs(node.ino)?;
+        let names = self.fs.list_xattrs(node.ino())?;
         names
             .into_iter()
-            .map(|name| Ok((name.clone(), self.fs.get_xattr(node.ino, &name)?)))
+            .map(|name| Ok((name.clone(), self.fs.get_xattr(node.ino(), &name)?)))
             .collect()
     }
 
     fn data(&self, node: &HeldInode<'a>, _size: u64) -> Result<Vec<(u64, u64)>> {
-        let segments = self.fs.segments(node.ino)?;
+        let segments = self.fs.segments(node.ino())?;
         Ok(segments.iter().filter(|s| s.device.is_some()).map(|s| (s.offset, s.len)).collect())
     }
 
     fn read(&self, node: &HeldInode<'a>, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        Ok(self.fs.read_at(node.ino, offset, buf)?)
+        Ok(self.fs.read_at(node.ino(), offset, buf)?)
     }
 
     fn stream(&self, _node: &HeldInode<'a>) -> Result<Box<dyn Read + '_>> {
@@ -185,10 +152,10 @@ impl<'a> ImageTarget<'a> {
         plan: &Plan,
     ) -> Result<HeldInode<'a>> {
         let ino = match want.exact {
-            true => self.fs.create(dir.ino, name, &plan.new)?,
-            false => plan.create(self.fs, dir.ino, name)?,
+            true => self.fs.create(dir.ino(), name, &plan.new)?,
+            false => plan.create(self.fs, dir.ino(), name)?,
         };
-        Ok(HeldInode::created(self.fs, dir.ino, name, ino)?)
+        Ok(HeldInode::created(self.fs, dir.ino(), name, ino)?)
     }
 
     /// Plans the inode to create for `want`.
@@ -243,25 +210,25 @@ impl<'a> TargetTree for ImageTarget<'a> {
 
     fn find(&self, dir: &HeldInode<'a>, name: &[u8]) -> Result<Option<FileInfo>> {
         // Overwriting it would mix two files of the source that are one file here.
-        if let Some(stored) = self.fs.other_spelling(dir.ino, name)? {
+        if let Some(stored) = self.fs.other_spelling(dir.ino(), name)? {
             let (name, stored) = (name.escape_ascii(), stored.escape_ascii());
             return refused(format!(
                 "there is already \"{stored}\", and on this volume \"{name}\" is the same name"
             ));
         }
-        match HeldInode::find(self.fs, || self.fs.lookup(dir.ino, name)) {
-            Ok(found) => Ok(Some(info(self.volume, &self.fs.stat(found.ino)?))),
+        match HeldInode::find(self.fs, || self.fs.lookup(dir.ino(), name)) {
+            Ok(found) => Ok(Some(info(self.volume, &self.fs.stat(found.ino())?))),
             Err(uxfs_core::Error::NotFound) => Ok(None),
             Err(other) => Err(other.into()),
         }
     }
 
     fn id(&self, dir: &HeldInode<'a>) -> Result<FileId> {
-        Ok((self.volume, dir.ino.0))
+        Ok((self.volume, dir.ino().0))
     }
 
     fn enter(&self, dir: &HeldInode<'a>, name: &[u8]) -> Result<HeldInode<'a>> {
-        Ok(HeldInode::find(self.fs, || self.fs.lookup(dir.ino, name))?)
+        Ok(HeldInode::find(self.fs, || self.fs.lookup(dir.ino(), name))?)
     }
 
     fn make_dir(
@@ -270,11 +237,11 @@ impl<'a> TargetTree for ImageTarget<'a> {
         name: &[u8],
         want: &Attributes,
     ) -> Result<HeldInode<'a>> {
-        self.make(dir, name, want, &self.plan(dir.ino, S_IFDIR, want)?)
+        self.make(dir, name, want, &self.plan(dir.ino(), S_IFDIR, want)?)
     }
 
     fn finish_dir(&self, dir: &HeldInode<'a>, want: &Attributes) -> Result<()> {
-        self.finish(dir.ino, want, false)
+        self.finish(dir.ino(), want, false)
     }
 
     fn open_file(
@@ -286,10 +253,10 @@ impl<'a> TargetTree for ImageTarget<'a> {
     ) -> Result<ImageFile<'a>> {
         if exists {
             let held = self.enter(dir, name)?;
-            self.fs.truncate(held.ino, 0)?;
+            self.fs.truncate(held.ino(), 0)?;
             return Ok(ImageFile { held, created: false });
         }
-        let held = self.make(dir, name, want, &self.plan(dir.ino, S_IFREG, want)?)?;
+        let held = self.make(dir, name, want, &self.plan(dir.ino(), S_IFREG, want)?)?;
         Ok(ImageFile { held, created: true })
     }
 
@@ -298,18 +265,18 @@ impl<'a> TargetTree for ImageTarget<'a> {
     }
 
     fn share(&self, file: &ImageFile<'a>, (_, ino): FileId) -> Result<()> {
-        Ok(self.fs.clone_file(Ino(ino), file.held.ino)?)
+        Ok(self.fs.clone_file(Ino(ino), file.held.ino())?)
     }
 
     fn write(&self, file: &ImageFile<'a>, offset: u64, data: &[u8]) -> Result<()> {
-        Ok(self.fs.write_at(file.held.ino, offset, data)?)
+        Ok(self.fs.write_at(file.held.ino(), offset, data)?)
     }
 
     fn finish_file(&self, file: ImageFile<'a>, size: u64, want: &Attributes) -> Result<()> {
-        if self.fs.stat(file.held.ino)?.size != size {
-            self.fs.truncate(file.held.ino, size)?;
+        if self.fs.stat(file.held.ino())?.size != size {
+            self.fs.truncate(file.held.ino(), size)?;
         }
-        self.finish(file.held.ino, want, file.created)
+        self.finish(file.held.ino(), want, file.created)
     }
 
     fn make_symlink(
@@ -319,11 +286,11 @@ impl<'a> TargetTree for ImageTarget<'a> {
         target: &[u8],
         want: &Attributes,
     ) -> Result<()> {
-        let plan = self.plan(dir.ino, S_IFLNK, want)?;
+        let plan = self.plan(dir.ino(), S_IFLNK, want)?;
         let new = NewInode { mode: S_IFLNK | 0o777, ..plan.new };
-        let ino = self.fs.symlink(dir.ino, name, target, &new)?;
-        let held = HeldInode::created(self.fs, dir.ino, name, ino)?;
-        self.finish(held.ino, &Attributes { exact: false, ..want.clone() }, true)
+        let ino = self.fs.symlink(dir.ino(), name, target, &new)?;
+        let held = HeldInode::created(self.fs, dir.ino(), name, ino)?;
+        self.finish(held.ino(), &Attributes { exact: false, ..want.clone() }, true)
     }
 
     fn make_special(
@@ -336,10 +303,10 @@ impl<'a> TargetTree for ImageTarget<'a> {
         let FileKind::Special(kind) = info.kind else {
             return refused("not a device, fifo or socket");
         };
-        let mut plan = self.plan(dir.ino, kind, want)?;
+        let mut plan = self.plan(dir.ino(), kind, want)?;
         plan.new.rdev = info.rdev;
         let held = self.make(dir, name, want, &plan)?;
-        self.finish(held.ino, want, true)
+        self.finish(held.ino(), want, true)
     }
 
     fn link_handle(&self, dir: &HeldInode<'a>, name: &[u8]) -> Result<HeldInode<'a>> {
@@ -347,11 +314,11 @@ impl<'a> TargetTree for ImageTarget<'a> {
     }
 
     fn link(&self, link_handle: &HeldInode<'a>, dir: &HeldInode<'a>, name: &[u8]) -> Result<()> {
-        Ok(self.fs.link(link_handle.ino, dir.ino, name)?)
+        Ok(self.fs.link(link_handle.ino(), dir.ino(), name)?)
     }
 
     fn remove(&self, dir: &HeldInode<'a>, name: &[u8]) -> Result<()> {
         debug_assert!(posix::is_plain_name(name));
-        Ok(self.fs.unlink(dir.ino, name)?)
+        Ok(self.fs.unlink(dir.ino(), name)?)
     }
 }

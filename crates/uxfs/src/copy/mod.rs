@@ -26,8 +26,9 @@ mod stream;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
+pub use crate::held::HeldInode;
 pub use host::{HostDir, HostSource, HostTarget};
-pub use image::{HeldInode, ImageSource, ImageTarget};
+pub use image::{ImageSource, ImageTarget};
 pub use sides::{
     Attributes, CopyError, FileId, FileInfo, FileKind, SourceTree, TargetTree, Xattrs,
 };

@@ -9,6 +9,7 @@ use uxfs_format::inode::{S_IFDIR, S_IFMT};
 use uxfs_selinux::{ContextsError, FileContexts, FileKind, Lookup, XATTR};
 
 use super::labeller::stored;
+use crate::held::HeldInode;
 
 /// How to relabel.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,7 +68,9 @@ pub enum RelabelError {
 /// Gives the file at `top`, and all files below it, the labels of `contexts`. `top` is an absolute
 /// path without symbolic links on the way.
 ///
-/// Changes are logged like others; they are durable after [`Fs::sync`] or [`Fs::close`].
+/// Changes are logged like others; they are durable after [`Fs::sync`] or [`Fs::close`]. Other threads may change
+/// the tree meanwhile: a label goes to the file that has the path at that moment, and a file whose name is
+/// removed before its turn is reported as one that could not be read.
 ///
 /// # Errors
 /// `top` does not exist; a regular expression took too long; the volume has stopped.
@@ -84,18 +87,19 @@ pub fn relabel(
     if path.is_empty() {
         path.push(b'/');
     }
-    let stat = fs.stat(fs.resolve(&path, false)?)?;
+    let held = HeldInode::find(fs, || fs.resolve(&path, false))?;
+    fs.stat(held.ino())?;
     let lookup = contexts.lookup();
     let (seen, summary) = (HashSet::new(), RelabelSummary::default());
     let mut walk = Walk { fs, options, lookup, seen, summary, listener };
-    walk.tree(path, stat)?;
+    walk.tree(path, held)?;
     Ok(walk.summary)
 }
 
 /// A directory that is being walked: its inode, the names left, and the length of its path.
-struct Level {
-    ino: Ino,
-    names: std::vec::IntoIter<(Vec<u8>, Ino)>,
+struct Level<'a> {
+    dir: HeldInode<'a>,
+    names: std::vec::IntoIter<Vec<u8>>,
     len: usize,
 }
 
@@ -109,21 +113,30 @@ struct Walk<'a> {
     listener: &'a mut dyn FnMut(LabelEvent<'_>),
 }
 
-impl Walk<'_> {
-    fn tree(&mut self, mut path: Vec<u8>, stat: Stat) -> Result<(), RelabelError> {
-        let mut levels: Vec<Level> = Vec::new();
-        let mut next = Some(stat);
+impl<'a> Walk<'a> {
+    fn tree(&mut self, mut path: Vec<u8>, top: HeldInode<'a>) -> Result<(), RelabelError> {
+        let mut levels: Vec<Level<'_>> = Vec::new();
+        let mut next = Some(top);
         loop {
-            if let Some(stat) = next.take() {
-                self.file(&path, &stat)?;
-                if stat.mode & S_IFMT == S_IFDIR {
+            if let Some(held) = next.take() {
+                let is_dir = match self.fs.stat(held.ino()) {
+                    Ok(stat) => {
+                        self.file(&path, &stat)?;
+                        stat.mode & S_IFMT == S_IFDIR
+                    }
+                    Err(error) => {
+                        self.failed(&path, error)?;
+                        false
+                    }
+                };
+                if is_dir {
                     // A damaged volume can form a cycle.
-                    let cycle = levels.iter().any(|level| level.ino == stat.ino);
-                    let names = if cycle { Err(Error::Loop) } else { self.names(stat.ino) };
+                    let cycle = levels.iter().any(|level| level.dir.ino() == held.ino());
+                    let names = if cycle { Err(Error::Loop) } else { self.names(held.ino()) };
                     match names {
                         Ok(names) => {
                             let names = names.into_iter();
-                            levels.push(Level { ino: stat.ino, names, len: path.len() });
+                            levels.push(Level { dir: held, names, len: path.len() });
                         }
                         Err(error) => self.failed(&path, error)?,
                     }
@@ -131,7 +144,7 @@ impl Walk<'_> {
             }
             let Some(level) = levels.last_mut() else { return Ok(()) };
             path.truncate(level.len);
-            let Some((name, ino)) = level.names.next() else {
+            let Some(name) = level.names.next() else {
                 levels.pop();
                 continue;
             };
@@ -139,18 +152,19 @@ impl Walk<'_> {
                 path.push(b'/');
             }
             path.extend_from_slice(&name);
-            match self.fs.stat(ino) {
-                Ok(stat) => next = Some(stat),
+            let dir = level.dir.ino();
+            match HeldInode::find(self.fs, || self.fs.lookup(dir, &name)) {
+                Ok(held) => next = Some(held),
                 Err(error) => self.failed(&path, error)?,
             }
         }
     }
 
-    fn names(&self, dir: Ino) -> Result<Vec<(Vec<u8>, Ino)>, Error> {
+    fn names(&self, dir: Ino) -> Result<Vec<Vec<u8>>, Error> {
         let mut names = Vec::new();
         self.fs.read_dir(dir, 0, &mut |entry| {
             if !entry.is_dot() {
-                names.push((entry.name.to_vec(), entry.ino));
+                names.push(entry.name.to_vec());
             }
             ControlFlow::Continue(())
         })?;

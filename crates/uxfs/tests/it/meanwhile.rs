@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use uxfs::copy::{CopyOptions, Event, ImageSource, copy_to_writer};
-use uxfs::{FileOptions, Volume, VolumeOptions, mkfs};
+use uxfs::format::inode::S_IFREG;
+use uxfs::labels::{FileContexts, LabelEvent, RelabelOptions, relabel};
+use uxfs::{FileOptions, NewInode, Volume, VolumeOptions, mkfs};
 
 use crate::volume::MIB;
 use crate::watchdog::Watchdog;
@@ -276,5 +278,40 @@ fn a_file_without_a_mode_is_made_by_mknod() {
     assert_eq!(place.volume.exists("d").ok(), Some(false));
     let denied = place.volume.mknod("d", 0o040_755, (0, 0)).unwrap_err().kind();
     assert_eq!(denied, std::io::ErrorKind::PermissionDenied);
+    place.end();
+}
+
+/// A walk that labels files, one of which is removed before its turn, and whose number the next file gets.
+#[test]
+fn labels_beside_remove_and_create_do_not_reach_the_new_file() {
+    let place = Place::new();
+    let volume = &place.volume;
+    volume.create_dir("d").unwrap();
+    volume.write("d/a", "a").unwrap();
+    volume.write("d/b", "b").unwrap();
+    let rules = place.dir.path().join("file_contexts");
+    std::fs::write(&rules, "/.* system_u:object_r:kept_t:s0\n").unwrap();
+    let contexts = FileContexts::load(&[rules]).unwrap();
+    volume
+        .with_fs(|fs| {
+            let removed = fs.resolve(b"/d/b", false).unwrap();
+            let mut failed = Vec::new();
+            let mut listener = |event: LabelEvent<'_>| match event {
+                LabelEvent::Changed { path: b"/d/a", .. } => {
+                    fs.unlink(fs.resolve(b"/d", false).unwrap(), b"b").unwrap();
+                    let new = fs.create(fs.root(), b"c", &NewInode::new(S_IFREG | 0o644)).unwrap();
+                    assert_eq!(new, removed, "the new file has not the number of the removed one");
+                }
+                LabelEvent::Failed { path, .. } => failed.push(path.to_vec()),
+                LabelEvent::Changed { .. } => {}
+            };
+            let options = RelabelOptions::default();
+            let summary = relabel(fs, b"/d", &contexts, options, &mut listener).unwrap();
+            assert_eq!((summary.changed, summary.failed), (2, 1));
+            assert_eq!(failed, [b"/d/b"]);
+            assert!(fs.get_xattr(removed, b"security.selinux").is_err(), "/c has a label");
+            Ok(())
+        })
+        .unwrap();
     place.end();
 }
