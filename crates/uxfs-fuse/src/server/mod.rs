@@ -11,6 +11,7 @@
 //!    requests change. What other requests change is invalidated before their reply
 //!    ([`cached::Cached`]).
 
+mod admin;
 mod cached;
 mod credentials;
 mod data;
@@ -19,6 +20,7 @@ mod entries;
 mod ioctl;
 mod open_dirs;
 mod outcome;
+mod replies;
 mod setattr;
 mod xattrs;
 
@@ -32,8 +34,8 @@ use uxfs::format::inode::{Flags, S_IFDIR, S_IFREG};
 use uxfs::posix::Creator;
 use uxfs::{Atime, Fs, SyncKind};
 use uxfs_transport::{
-    Answer, Bytes, CopyRange, Errno, Fallocate, Filesystem, Handle, Ioctl, Listing, Negotiation,
-    Node, Offset, Opened, OpenedFlags, Parked, Read, Reply, ReplyAttr, ReplyCreate, ReplyEmpty,
+    Bytes, CopyRange, Errno, Fallocate, Filesystem, Handle, Ioctl, Listing, Negotiation, Node,
+    Offset, Opened, OpenedFlags, Parked, Read, Reply, ReplyAttr, ReplyCreate, ReplyEmpty,
     ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyStatx, ReplyWrite, ReplyXattr,
     Request, SetAttr, Statfs, Statx, Write,
 };
@@ -50,6 +52,7 @@ use crate::scrub;
 use crate::settings::{self, TTL};
 use crate::volume::Volume;
 use crate::watcher::{Change, Watcher};
+use admin::may_administer;
 use cached::Cached;
 use credentials::Credentials;
 use open_dirs::OpenDirs;
@@ -58,10 +61,6 @@ use outcome::Result;
 /// `O_DSYNC`; `O_SYNC` has this bit too.
 const O_DSYNC: i32 = 0o10000;
 const O_NOATIME: i32 = 0o1000000;
-/// Most FITRIMs at once.
-const TRIMS_MAX: usize = 16;
-/// Most parts of files that are moved at a time: each takes a thread, and memory for up to 16 MiB of content.
-const DEFRAGS_MAX: usize = 4;
 const O_DIRECT: i32 = rustix::fs::OFlags::DIRECT.bits() as i32;
 
 const RENAME_EXCHANGE: u32 = 2;
@@ -141,116 +140,6 @@ impl Server {
         Change::Made { name: (self.ino(parent), name), ino: Ino(ino), generation, mode }
     }
 
-    /// Discards free space. The reply is sent when that is done.
-    fn trim(&self, call: &ioctl::Call<'_>, reply: ReplyIoctl) {
-        let trim = self.volume.with(|fs| Ok(ioctl::Trim::of(fs, call)));
-        let trim = match trim {
-            Ok(Ok(trim)) => trim,
-            Ok(Err(error)) | Err(error) => return reply.error(error),
-        };
-        let (range, least) = (trim.range.clone(), trim.least);
-        let share = Arc::clone(&self.trims);
-        // The server has a share too.
-        if Arc::strong_count(&share) > TRIMS_MAX + 1 {
-            return reply.error(Errno::BUSY);
-        }
-        // If no thread can be started, dropping the reply answers with an error.
-        let _ = self.volume.trim(range, least, move |done| {
-            drop(share);
-            match done {
-                Ok(trimmed) => reply.send(Ok(&trim.answer(trimmed))),
-                Err(error) => reply.error(error),
-            }
-        });
-    }
-
-    /// Changes the options of the mount in a thread of its own. Other requests continue as far as
-    /// they need not wait for the volume.
-    fn remount(&self, req: &Request, words: &[u8], reply: ReplyXattr) {
-        // The options say how much of this machine's memory is used.
-        if let Err(error) = may_administer(req) {
-            return reply.error(error);
-        }
-        let (volume, words) = (Arc::clone(&self.volume), String::from_utf8_lossy(words).into());
-        let work = std::thread::Builder::new().name("uxfs-remount".into());
-        // If no thread can be started, dropping the reply answers with an error.
-        let _ = work.spawn(move || {
-            reply.send(Ok(&control::remounted(volume.remount(words))));
-        });
-    }
-
-    /// Grows the volume in a thread of its own.
-    fn grow(&self, req: &Request, words: &[u8], reply: ReplyXattr) {
-        // A growth lengthens files of this machine.
-        if let Err(error) = may_administer(req) {
-            return reply.error(error);
-        }
-        let (volume, words) =
-            (Arc::clone(&self.volume), String::from_utf8_lossy(words).into_owned());
-        let work = std::thread::Builder::new().name("uxfs-growth".into());
-        // If no thread can be started, dropping the reply answers with an error.
-        let _ = work.spawn(move || {
-            reply.send(Ok(&volume.grow(&words).unwrap_or_else(growth::refused)));
-        });
-    }
-
-    /// Freezes or thaws the volume. A failed freeze thaws what it held back.
-    fn freeze_or_thaw(&self, req: &Request, freezes: bool, reply: ReplyXattr) {
-        // All users of this machine wait for the thaw.
-        if let Err(error) = may_administer(req) {
-            return reply.error(error);
-        }
-        let done = if freezes { self.volume.freeze() } else { self.volume.thaw() };
-        let value = control::froze(freezes);
-        reply.send(done.map(|()| &*value));
-        self.volume.freeze.run_waiting();
-    }
-
-    /// Begins a scrub, or ends it.
-    fn scrub(&self, req: &Request, begins: Option<&[u8]>, reply: ReplyXattr) {
-        if let Err(error) = may_administer(req) {
-            return reply.error(error);
-        }
-        let done = match begins {
-            Some(words) => self.volume.begin_scrub(words),
-            None => {
-                self.volume.end_scrub("it was interrupted", false);
-                Ok(Vec::new())
-            }
-        };
-        reply.send(done.as_deref().map_err(|error| *error));
-    }
-
-    /// Moves a part of a file, in a thread of its own.
-    fn defrag(&self, req: &Request, node: Node, words: &[u8], reply: ReplyXattr) {
-        let Some(request) = defrag::Request::parse(words) else {
-            return reply.error(Errno::INVAL);
-        };
-        let ino = self.ino(node);
-        let owner = match self.volume.with(|fs| fs.stat(ino)) {
-            Ok(stat) => stat.uid,
-            Err(error) => return reply.error(error),
-        };
-        let server = rustix::process::geteuid().as_raw();
-        let of_mount = !req.is_of_guest() && req.uid() == server;
-        if req.uid() != 0 && req.uid() != owner && !of_mount {
-            return reply.error(Errno::PERM);
-        }
-        let share = Arc::clone(&self.defrags);
-        // The server has a share too.
-        if Arc::strong_count(&share) > DEFRAGS_MAX + 1 {
-            return reply.error(Errno::BUSY);
-        }
-        let volume = Arc::clone(&self.volume);
-        let work = std::thread::Builder::new().name("uxfs-defrag".into());
-        // If no thread can be started, dropping the reply answers with an error.
-        let _ = work.spawn(move || {
-            let value = volume.with(|fs| request.run(fs, ino));
-            drop(share);
-            reply.send(value.as_deref().map_err(|error| *error));
-        });
-    }
-
     /// Updates the access time of what was read. As in Linux, one that cannot be updated stays as
     /// it is: a full disk does not keep files from being read. A volume that has stopped answers
     /// nothing.
@@ -270,42 +159,6 @@ impl Server {
         match open_dirs::updates_atime(handle) {
             true => self.accessed(fs, ino, self.current_options.for_requests().dir_atime),
             false => Ok(()),
-        }
-    }
-
-    /// Sends the reply to a change of metadata: now, or when it is durable.
-    fn reply_to_change<T: Answer + Send + 'static>(
-        &self,
-        req: &Request,
-        result: Result<T>,
-        reply: Reply<T>,
-    ) {
-        match result {
-            Ok(value) if self.current_options.for_requests().wsync => {
-                let reply = move |durable: Result<()>| reply.send(durable.map(|()| value));
-                self.volume.make_durable(Scope::Changes, Waiter::new(Caller::of(req), reply));
-            }
-            other => reply.send(other),
-        }
-    }
-
-    /// Sends the reply to a change of a file's content: now, or when it is durable.
-    fn reply_to_content<T: Answer + Send + 'static>(
-        &self,
-        req: &Request,
-        (ino, is_sync): (Ino, bool),
-        result: Result<T>,
-        reply: Reply<T>,
-    ) {
-        let synced = is_sync || self.current_options.for_requests().sync;
-        match result {
-            Ok(value) if synced && !self.is_ordered() => {
-                self.saw(req, &Ok(()), |()| Change::Synced { ino, data_only: false });
-                let reply = move |done: Result<()>| reply.send(done.map(|()| value));
-                let scope = Scope::File { ino, kind: SyncKind::All, cursor: None };
-                self.volume.make_durable(scope, Waiter::new(Caller::of(req), reply));
-            }
-            other => self.reply_to_change(req, other, reply),
         }
     }
 
@@ -331,13 +184,6 @@ impl Server {
     fn is_ordered(&self) -> bool {
         self.options.mode.is_ordered()
     }
-
-    /// Makes everything durable.
-    fn sync(&self, req: &Request, reply: ReplyEmpty) {
-        self.saw(req, &Ok(()), |()| Change::SyncedAll);
-        let waiter = Waiter::new(Caller::of(req), move |done| reply.send(done));
-        self.volume.make_durable(Scope::Volume, waiter);
-    }
 }
 
 /// The flags of every open file.
@@ -351,15 +197,6 @@ fn creator(req: &Request, umask: u32) -> Creator {
 /// Type and permissions of a mode.
 fn mode16(mode: u32) -> u16 {
     (mode & 0xffff) as u16
-}
-
-/// Only root and the user who mounted the volume, and no guest.
-fn may_administer(req: &Request) -> Result<()> {
-    let owner = rustix::process::geteuid().as_raw();
-    match !req.is_of_guest() && (req.uid() == 0 || req.uid() == owner) {
-        true => Ok(()),
-        false => Err(Errno::PERM),
-    }
 }
 
 impl Filesystem for Server {
