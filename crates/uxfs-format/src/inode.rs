@@ -489,6 +489,14 @@ impl InodeCore {
         crc::stamp(raw, CRC_OFFSET);
     }
 
+    /// Replaces times that the inode cannot hold by the nearest that it can.
+    pub fn limit_times(&mut self) {
+        let bigtime = self.flags2.contains(Flags2::BIGTIME);
+        for time in [&mut self.atime, &mut self.mtime, &mut self.ctime, &mut self.crtime] {
+            *time = time.nearest(bigtime);
+        }
+    }
+
     /// Encodes the core like [`InodeCore::encode`], but without the checksum.
     pub fn encode_core(&self, raw: &mut [u8], ino: Ino, uuid: &Uuid) {
         let bigtime = self.flags2.contains(Flags2::BIGTIME);

@@ -40,6 +40,21 @@ impl Timestamp {
         let sec = self.sec.clamp(i32::MIN.into(), i32::MAX.into());
         u64::from(sec as i32 as u32) << 32 | u64::from(self.nsec)
     }
+
+    /// The nearest moment that an inode can hold, in the 64-bit form if `bigtime` is set.
+    #[must_use]
+    pub fn nearest(self, bigtime: bool) -> Self {
+        let (first, last) = match bigtime {
+            true => (-BIGTIME_EPOCH, BIGTIME_MAX_SEC),
+            false => (i32::MIN.into(), i32::MAX.into()),
+        };
+        let sec = self.sec.clamp(first, last);
+        let nsec = match bigtime && sec == last {
+            true => self.nsec.min((u64::MAX % NSEC_PER_SEC) as u32),
+            false => self.nsec,
+        };
+        Self { sec, nsec }
+    }
 }
 
 #[cfg(test)]
@@ -62,6 +77,19 @@ mod tests {
         }
         let beyond = Timestamp { sec: i64::MAX, nsec: 999_999_999 };
         assert_eq!(beyond.to_bigtime(), u64::MAX);
+    }
+
+    #[test]
+    fn nearest_is_what_comes_back() {
+        let seconds =
+            [0, -5, 1 << 40, i64::MAX, i64::MIN, BIGTIME_MAX_SEC, 1 << 31, -(1 << 31) - 1];
+        for sec in seconds {
+            for nsec in [0, 1, 709_551_615, 709_551_616, 999_999_999] {
+                let t = Timestamp { sec, nsec };
+                assert_eq!(t.nearest(true), Timestamp::from_bigtime(t.to_bigtime()));
+                assert_eq!(t.nearest(false), Timestamp::from_legacy(t.to_legacy()));
+            }
+        }
     }
 
     #[test]

@@ -8,6 +8,7 @@
 use std::sync::atomic::Ordering;
 
 use uxfs_disk::fault::{Fault, planted};
+use uxfs_format::inode::Flags2;
 
 use super::scratch::TxBuf;
 use super::{Tx, TxInode};
@@ -49,7 +50,13 @@ impl Tx<'_> {
     /// Adds the changes to the open checkpoint. `goes_on` tells that operations are still pending.
     pub(super) fn commit_items(&mut self, goes_on: bool) {
         for entry in self.inodes.iter_mut().filter(|entry| !entry.changed.is_empty()) {
-            entry.guard.core.changecount = entry.guard.core.changecount.wrapping_add(1);
+            let core = &mut entry.guard.core;
+            core.changecount = core.changecount.wrapping_add(1);
+            // An inode from before an upgrade takes part in it when it is logged.
+            if self.fs.geo.has_bigtime() {
+                core.flags2 |= Flags2::BIGTIME;
+            }
+            core.limit_times();
         }
         match &self.fs.journal {
             Some(journal) => self.log(journal, goes_on),

@@ -3,10 +3,11 @@
 
 use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 
 use uxfs::import::{ImportOptions, run};
 use uxfs::resize::{self, Method, ResizeOptions, Target};
-use uxfs::{Fs, NewInode, OpenOptions, Times, XattrMode};
+use uxfs::{Fs, NewInode, OpenOptions, SetAttr, Times, XattrMode};
 use uxfs_disk::OpenMode;
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFBLK, S_IFCHR, S_IFIFO, S_IFSOCK};
@@ -115,4 +116,32 @@ fn an_export_of_any_kernel_volume_imports() {
     if again.method == Method::Unchanged {
         assert!(again.reason.is_some_and(|why| why.contains("bytes")));
     }
+}
+
+/// Times that a volume cannot hold become the nearest that it can, at once; an inode from before an upgrade
+/// to 64-bit times holds them from its next change on.
+#[test]
+fn times_beyond_2038_before_and_after_an_upgrade() {
+    let volume = Volume::real(320, "-m bigtime=0");
+    let late = Timestamp { sec: 1 << 33, nsec: 999_999_999 };
+    let change = SetAttr { mtime: Some(late), ..SetAttr::default() };
+    let fs = volume.open();
+    let ino = fs.create(fs.root(), b"old", &NewInode::file(0o644)).unwrap();
+    fs.set_attr(ino, &change).unwrap();
+    let nearest = Timestamp { sec: i32::MAX.into(), ..late };
+    assert_eq!(fs.stat(ino).unwrap().mtime, nearest);
+    fs.close().unwrap();
+    assert_eq!(read_only(&volume.path).stat(ino).unwrap().mtime, nearest);
+
+    let mut upgrade = Command::new(uxfs_oracle::program("xfs_repair", "xfsprogs"));
+    assert!(upgrade.args(["-c", "bigtime=1"]).arg(&volume.path).status().unwrap().success());
+    let flag = || uxfs_oracle::db_value(&volume.path, &[&format!("inode {}", ino.0)], "v3.bigtime");
+    assert_eq!(flag(), "0", "xfs_repair has upgraded the inode");
+    let fs = volume.open();
+    fs.set_attr(ino, &change).unwrap();
+    assert_eq!(fs.stat(ino).unwrap().mtime, late);
+    fs.close().unwrap();
+    assert_eq!(flag(), "1");
+    assert_eq!(read_only(&volume.path).stat(ino).unwrap().mtime, late);
+    volume.judge("after the upgrade");
 }
