@@ -1,4 +1,4 @@
-//! Label and UUID of a volume, read and changed in its superblocks without opening the volume, as
+//! Label, UUID and features of a volume, read and changed in its superblocks without opening the volume, as
 //! xfs_admin does.
 //!
 //! 1. A change needs a clean log: a replay would bring back the superblock of before.
@@ -9,11 +9,15 @@
 //!    A kernel refuses a volume whose last record has another UUID, so a cut between the two leaves a
 //!    volume that must be given a UUID once more.
 
+mod upgrade;
+
 use uxfs_core::{Device, Error, Result, read_superblock};
 use uxfs_format::features::Incompat;
 use uxfs_format::superblock::{CRC_OFFSET, Superblock, has_magic};
 use uxfs_format::{Check, Corrupt, Daddr, Place, Uuid, crc};
 use uxfs_journal::recovery::{Log, State, mark_clean};
+
+pub use upgrade::Upgrade;
 
 /// Longest label in bytes.
 pub const LABEL_MAX: usize = 12;

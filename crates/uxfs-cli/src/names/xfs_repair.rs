@@ -65,7 +65,7 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
 fn refuse(letter: char) -> Result<(), Stop> {
     let instead = match letter {
         'l' | 'r' => "uxfs checks no external log and no realtime device",
-        'c' => "uxfs changes no features: use xfs_repair or xfs_admin of xfsprogs",
+        'c' => "features are added by xfs_admin -O",
         // The others choose how much memory and how many threads are used, what is printed, and
         // what a repair may do, such as -L, which discards the log.
         _ => return Ok(()),

@@ -102,3 +102,88 @@ fn xfs_admin_refuses_dirty_logs_and_damage() {
         }
     }
 }
+
+/// The feature words of all superblocks.
+fn features(both: &Both, dir: &str, file: &str) -> String {
+    let image = both.0.path(dir).join(file);
+    let of = |ag: u32| {
+        let print = ["features_ro_compat", "features_incompat"].map(|f| format!("print {f}"));
+        Current.db(&image, &[&format!("sb {ag}"), &print[0], &print[1]])
+    };
+    (0..4).map(of).collect()
+}
+
+#[test]
+fn xfs_admin_adds_the_features_that_that_of_xfsprogs_adds() {
+    let both = Both::new();
+    let old = [
+        "-m",
+        "bigtime=0,inobtcount=0",
+        "-i",
+        "nrext64=0,exchange=0",
+        "-n",
+        "parent=0",
+        "-b",
+        "size=1k",
+    ];
+    both.volume("old", &old);
+    both.volume(
+        "none",
+        &[
+            "-m",
+            "bigtime=0,finobt=0,reflink=0,rmapbt=0",
+            "-i",
+            "exchange=0,nrext64=0",
+            "-n",
+            "parent=0",
+        ],
+    );
+    // Inode trees of several blocks.
+    both.0.sh("mkdir tree && cd tree && seq 20000 | xargs touch");
+    both.0.uxfs(&["import", "tree", "ours/old"]).good();
+    both.0.sh("cp --sparse=always ours/old theirs/old");
+    for file in ["old", "none"] {
+        for wanted in ["bigtime=1", "inobtcount=1", "bigtime=1,nrext64=1", "exchange=1"] {
+            let args = ["-O", wanted, file];
+            let (ours, theirs) = (both.ours("xfs_admin", &args), both.theirs("xfs_admin", &args));
+            let (_, said) = theirs.out.split_once('\n').unwrap();
+            // xfsprogs reports success without adding what needs another feature.
+            if file == "none" && ["inobtcount=1", "exchange=1"].contains(&wanted) {
+                assert!(ours.bad(1).contains("cannot be added to a volume without"), "{said}");
+            } else {
+                assert_eq!((ours.code, &*ours.out), (0, said), "{wanted}: {}", ours.err);
+            }
+            assert_eq!(features(&both, "ours", file), features(&both, "theirs", file), "{wanted}");
+            both.0.check(&format!("ours/{file}"));
+        }
+    }
+    let blocks = Current.db(&both.0.path("ours/old"), &["agi 0", "print ino_blocks fino_blocks"]);
+    let counts: Vec<u32> =
+        blocks.lines().map(|line| line.rsplit(' ').next().unwrap().parse().unwrap()).collect();
+    assert!(counts[0] > 2 && counts[1] > 0, "{blocks}");
+    // It is still a volume that can be written to, and whose log recovers.
+    dirty(&both.0.path("ours/old"), 20);
+    assert_eq!(both.0.uxfs(&["fsck", "-a", "ours/old"]).code, 1);
+    both.0.check("ours/old");
+}
+
+#[test]
+fn xfs_admin_adds_no_feature_to_damaged_or_dirty_volumes() {
+    let both = zoo();
+    for (file, value, why) in [
+        ("dirty", "bigtime=1", "dirty"),
+        ("counter", "bigtime=1", "damaged"),
+        ("agi", "inobtcount=1", "damaged"),
+        ("old", "bigtime=0", "only supports upgrades"),
+        ("old", "bigtime", "requires a parameter"),
+        ("old", "bigtime=1,rmapbt=1", "no feature that can be added"),
+        ("old", "bigtime=1,,", "no feature that can be added"),
+        ("noise", "bigtime=1", "not an XFS"),
+    ] {
+        let before = fs::read(both.0.path("ours").join(file)).unwrap();
+        let said = both.ours("xfs_admin", &["-O", value, file]).bad(1);
+        assert!(said.contains(why), "{file} {value}: {said}");
+        assert!(before == fs::read(both.0.path("ours").join(file)).unwrap(), "{file} {value}");
+    }
+    both.alike("xfs_admin", &["-O", "", "clean"]);
+}
