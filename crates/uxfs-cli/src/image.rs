@@ -145,8 +145,8 @@ impl Images {
         options.journal = self.journal;
         options.quota = self.quota;
         let mut devices = Devices::new(dev);
-        devices.log = optional_device(self.logdev.as_deref())?;
-        devices.realtime = optional_device(self.rtdev.as_deref())?;
+        devices.log = optional_device(self.logdev.as_deref(), mode)?;
+        devices.realtime = optional_device(self.rtdev.as_deref(), OpenMode::Read)?;
         let fs =
             Fs::open_devices(devices, options).map_err(|error| self.not_a_volume(path, error))?;
         let volume = VOLUMES + open.len() as u64;
@@ -187,10 +187,13 @@ impl Images {
     }
 }
 
-/// Opens an external log device or a realtime device for reading.
-pub(crate) fn optional_device(path: Option<&Path>) -> Result<Option<Device>, Failure> {
+/// Opens an external log device or a realtime device.
+pub(crate) fn optional_device(
+    path: Option<&Path>,
+    mode: OpenMode,
+) -> Result<Option<Device>, Failure> {
     let Some(path) = path else { return Ok(None) };
-    let dev = FileDev::open(path, OpenMode::Read).map_err(|error| Failure::host(path, &error))?;
+    let dev = FileDev::open(path, mode).map_err(|error| Failure::host(path, &error))?;
     Ok(Some(Arc::new(dev)))
 }
 

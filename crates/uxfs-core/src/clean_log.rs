@@ -1,5 +1,4 @@
-//! Logs that are not replayed: those of version 4 volumes, and logs on a device of their own. Such a log
-//! must be clean.
+//! Logs that are not replayed: those of version 4 volumes. Such a log must be clean.
 
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{Check, Geometry, Place};
@@ -12,16 +11,12 @@ use crate::error::{Error, Result};
 pub(crate) fn require_clean(devices: &Devices, geo: &Geometry, sb: &Superblock) -> Result<()> {
     let (dev, log) = match (geo.log_start.0, &devices.log) {
         (0, None) => {
-            return Err(Error::Unsupported(
-                "the log is on another device: name it with logdev, or read the volume \
-                 without the log (norecovery)"
-                    .into(),
-            ));
+            return Err(Error::log_elsewhere());
         }
         (0, Some(dev)) => (dev, Log::external(sb)?),
         _ => (&devices.data, Log::new(sb)?),
     };
-    let bytes = u64::from(geo.log_blocks) << geo.block_log;
+    let bytes = geo.log_bytes();
     if bytes > dev.len() {
         let problem = format!("{bytes} bytes, its device has {}", dev.len());
         return Err(Error::corrupt("log", Place::Volume, Check::Range, problem));

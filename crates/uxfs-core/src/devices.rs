@@ -1,15 +1,17 @@
 //! The devices of a volume: one for data and metadata, and for some volumes a log device and a realtime
 //! device.
 //!
-//! 1. The log device is read only to check that the log is clean. A volume with a log device is opened
-//!    for reading only.
+//! 1. The engine sees the data and an external log as one device ([`JoinedDev`]), with the log at
+//!    [`EXTERNAL_LOG`]: one flush covers both, as if the log were inside the volume. The log of a volume of
+//!    version 4 is read only to check that it is clean.
 //! 2. The realtime device must be at least as long as the superblock says, or the volume does not open.
 //! 3. A device that the volume does not use is not accessed.
 
 use std::sync::Arc;
 
-use uxfs_disk::BlockDev;
-use uxfs_format::Geometry;
+use uxfs_disk::{BlockDev, JoinedDev};
+use uxfs_format::geometry::EXTERNAL_LOG;
+use uxfs_format::{Check, Geometry, Place};
 
 use crate::error::{Error, Result};
 
@@ -26,12 +28,42 @@ pub struct Devices {
     pub log: Option<Device>,
     /// The content of realtime files.
     pub realtime: Option<Device>,
+    /// Is `log` a part of `data` already?
+    pub(crate) joined: bool,
 }
 
 impl Devices {
     /// A volume on a single device.
     pub fn new(data: Device) -> Self {
-        Self { data, log: None, realtime: None }
+        Self { data, log: None, realtime: None, joined: false }
+    }
+
+    /// Joins the device of an external log to that of the data, if it was given.
+    ///
+    /// # Errors
+    /// If the log is needed for writing and was not given, or its device is too short.
+    pub(crate) fn joined(self, geo: &Geometry, read_only: bool) -> Result<Self> {
+        if !geo.has_external_log() || self.joined {
+            return Ok(self);
+        }
+        let Some(log) = &self.log else {
+            return match read_only {
+                true => Ok(self),
+                false => Err(Error::log_elsewhere()),
+            };
+        };
+        let (needed, there) = (geo.log_bytes(), log.len());
+        if needed > there {
+            let problem = format!("{needed} bytes, its device has {there}");
+            return Err(Error::corrupt("log", Place::Volume, Check::Range, problem));
+        }
+        let joined = JoinedDev::new(Arc::clone(&self.data), Arc::clone(log), EXTERNAL_LOG.bytes())
+            .map_err(|error| Error::Unsupported(error.to_string()))?;
+        Ok(Self { data: Arc::new(joined), joined: true, ..self })
+    }
+
+    pub(crate) fn are_joined(&self) -> bool {
+        self.joined
     }
 
     /// Returns the realtime device, if the volume uses one and it was given.

@@ -129,6 +129,13 @@ impl From<uxfs_journal::InvalidOption> for Error {
 }
 
 impl Error {
+    /// The log device is needed and was not given.
+    pub(crate) fn log_elsewhere() -> Self {
+        let how = "the log is on another device: name it with logdev, or read the volume without the log \
+                   (norecovery)";
+        Self::Unsupported(how.into())
+    }
+
     /// Returns the Linux errno that a system call would return.
     pub fn errno(&self) -> i32 {
         match self {

@@ -1,8 +1,8 @@
 //! A volume before it is opened: its superblock verified, its features and length checked, room for its
 //! log set aside.
 //!
-//! 1. A volume is opened for writing only if every feature is known and no repair is due. Version 4, a
-//!    log on another device and realtime data are for reading only.
+//! 1. A volume is opened for writing only if every feature is known and no repair is due. Version 4 and
+//!    realtime data are for reading only; a volume with an external log needs its log device.
 //! 2. The log's blocks are allocated on the host before a volume that is open for writing is changed.
 //!    A host without room for them is warned of ([`crate::mount::Mount::device_warning`]).
 
@@ -39,7 +39,8 @@ impl Examined {
         let dev = &devices.data;
         let sector = sb::read(&**dev)?;
         let sb = Superblock::verify(&sector)?;
-        let read_only = options.read_only || dev.read_only();
+        let log_read_only = devices.log.as_ref().is_some_and(|log| log.read_only());
+        let read_only = options.read_only || dev.read_only() || log_read_only;
         let options = OpenOptions { read_only, ..options };
         features::check(sb, &options)?;
         let geo = Arc::new(GrowingGeometry::new(Geometry::new(sb)));
@@ -52,13 +53,19 @@ impl Examined {
             );
             return Err(Error::corrupt("superblock", Place::Volume, Check::Size, problem));
         }
+        // A volume that is recovered in memory, or made, is used without its log.
+        let devices = match options.unfinished || sb.is_v4() {
+            true => devices,
+            false => devices.joined(&geo, read_only)?,
+        };
+        let dev = &devices.data;
         let mut log_without_room = false;
-        if !read_only && !options.unfinished && options.recovered == 0 && geo.log_start.0 != 0 {
+        if !read_only && !options.unfinished && options.recovered == 0 {
             // Before anything is changed. A host without room now may have some when it is needed;
             // until then writes of the log are tried again ([`crate::full`]).
-            let (daddr, len) = (geo.fsb_daddr(geo.log_start), u64::from(geo.log_blocks));
+            let (daddr, len) = (geo.log_daddr(), geo.log_bytes());
             let what = "setting aside room for the log on the host";
-            let allocated = dev.allocate(daddr.bytes(), len << geo.block_log);
+            let allocated = dev.allocate(daddr.bytes(), len);
             match allocated {
                 Err(error) if host::is_full_for_now(&error) => log_without_room = true,
                 other => other.map_err(|source| Error::Io { what, daddr, source })?,

@@ -57,9 +57,6 @@ pub(crate) fn check(sb: &Superblock, options: &OpenOptions) -> Result<()> {
             "writing XFS version 4 (v4, made with crc=0) is not supported; it can be read".into(),
         );
     }
-    if sb.logstart.get() == 0 {
-        return refuse("writing a volume with an external log is not supported".into());
-    }
     let ro = sb.ro_compat() - RoCompat::all();
     if !ro.is_empty() {
         return refuse(format!(

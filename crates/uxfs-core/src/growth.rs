@@ -87,7 +87,7 @@ impl Fs {
     /// with a log or a realtime part of its own.
     pub fn check_growable(&self) -> Result<()> {
         self.check_writable()?;
-        if self.journal.is_none() || self.geo.log_start.0 == 0 {
+        if self.journal.is_none() || self.geo.has_external_log() {
             return Err(Error::Unsupported(
                 "growth in use of a volume without an internal log".into(),
             ));

@@ -39,12 +39,12 @@ impl Fs {
         }
         let Examined { devices, sector, geo, options, .. } = &volume;
         let sb = Superblock::verify(sector)?;
-        if sb.is_v4() || geo.log_start.0 == 0 {
+        if sb.is_v4() || geo.has_external_log() && !devices.are_joined() {
             clean_log::require_clean(devices, geo, sb)?;
             return Self::assemble(volume, None);
         }
         let dev = &devices.data;
-        let log = Log::new(sb)?;
+        let log = Log::of_volume(sb)?;
         let bounds = log.find(&**dev)?;
         let logs = options.logs();
         let dirty = bounds.state == State::Dirty;
@@ -66,7 +66,7 @@ impl Fs {
             let recovery = recovery::torn_at_start(devices, &log, bounds, options)?;
             return Self::reopen(devices.clone(), options.clone(), recovery);
         }
-        let place = LogPlace { start: geo.fsb_daddr(geo.log_start), head: bounds.head };
+        let place = LogPlace { start: geo.log_daddr(), head: bounds.head };
         Self::assemble(volume, Some(place))
     }
 

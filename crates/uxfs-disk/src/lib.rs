@@ -30,6 +30,7 @@ mod holder;
 mod holder;
 mod holes;
 pub mod host;
+mod joined;
 mod lock;
 mod memory;
 mod overlay;
@@ -51,6 +52,7 @@ pub use file::{FileDev, OpenMode};
 pub use foreign::{Foreign, not_built};
 #[cfg(feature = "vm-images")]
 pub use foreign_dev::ForeignDev;
+pub use joined::JoinedDev;
 pub use memory::MemDev;
 pub use overlay::Overlay;
 #[cfg(feature = "qcow2")]

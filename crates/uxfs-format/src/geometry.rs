@@ -14,6 +14,10 @@ pub const DIR_LEAF_OFFSET: u64 = 32 << 30;
 /// Byte offset in a directory's data space at which the free index starts.
 pub const DIR_FREE_OFFSET: u64 = 64 << 30;
 
+/// Address at which the device of an external log is joined to that of the data: behind the end of any volume,
+/// which has fewer than 2^62 bytes.
+pub const EXTERNAL_LOG: Daddr = Daddr(1 << 53);
+
 /// Geometry and features of one volume, taken from a verified superblock.
 #[derive(Clone, Debug)]
 pub struct Geometry {
@@ -207,6 +211,26 @@ impl Geometry {
     /// Device address of a block.
     pub fn fsb_daddr(&self, fsb: FsBlock) -> Daddr {
         self.ag_daddr(self.fsb_ag(fsb), self.fsb_agblock(fsb))
+    }
+
+    /// Is the log on a device of its own?
+    pub fn has_external_log(&self) -> bool {
+        self.log_start.0 == 0
+    }
+
+    /// Device address of the log; of an external one where its device is joined to that of the data.
+    pub fn log_daddr(&self) -> Daddr {
+        if self.has_external_log() { EXTERNAL_LOG } else { self.fsb_daddr(self.log_start) }
+    }
+
+    /// The AG that an internal log lies in.
+    pub fn log_ag(&self) -> Option<AgNo> {
+        (!self.has_external_log()).then(|| self.fsb_ag(self.log_start))
+    }
+
+    /// Length of the log in bytes.
+    pub fn log_bytes(&self) -> u64 {
+        u64::from(self.log_blocks) << self.block_log
     }
 
     /// Device address of an AG's block.

@@ -34,7 +34,7 @@ use console::DONE;
 
 use crate::Finding;
 
-pub use judge::{Crash, age, age_all, crash, list};
+pub use judge::{Crash, POWER_CUT, age, age_all, crash, list};
 pub use machine::{Engine, Kernel, Output, Vm};
 
 /// Options for every kernel: the watchdogs are off, to which a machine that gets no processor for a while

@@ -431,9 +431,10 @@ fn opener(
         let opened =
             address::open(&image, mode, &location).map_err(|error| format!("{name}: {error}"))?;
         let mut devices = Devices::new(opened);
-        devices.log = optional_device(logdev.as_deref()).map_err(|failure| failure.to_string())?;
-        devices.realtime =
-            optional_device(rtdev.as_deref()).map_err(|failure| failure.to_string())?;
+        devices.log =
+            optional_device(logdev.as_deref(), mode).map_err(|failure| failure.to_string())?;
+        devices.realtime = optional_device(rtdev.as_deref(), OpenMode::Read)
+            .map_err(|failure| failure.to_string())?;
         Fs::open_devices(devices, options.open_options()).map_err(|error| error.to_string())
     })
 }

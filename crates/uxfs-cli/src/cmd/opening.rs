@@ -128,8 +128,9 @@ fn open_on(
     images: &Images,
 ) -> Result<Fs> {
     let mut devices = Devices::new(dev);
-    devices.log = optional_device(images.logdev())?;
-    devices.realtime = optional_device(images.rtdev())?;
+    let mode = if parsed.read_only { OpenMode::Read } else { OpenMode::Write };
+    devices.log = optional_device(images.logdev(), mode)?;
+    devices.realtime = optional_device(images.rtdev(), OpenMode::Read)?;
     let fs = Fs::open_devices(devices, parsed.open_options());
     fs.map_err(|error| images.not_a_volume(image, error))
 }

@@ -1,8 +1,9 @@
-//! Volumes that uxfs only reads: version 4, a realtime device, an external log.
+//! Volumes of version 4 and with a realtime device, which uxfs only reads, and with an external log.
 
 use uxfs_oracle::{Kernel, vm::Vm};
 
 use crate::fixture::Fixture;
+use crate::mount_ends::{server, signal};
 
 /// A protofile for mkfs.xfs' option -p.
 const PROTO: &str = "\
@@ -96,7 +97,40 @@ fn an_external_log_is_given_or_not_replayed() {
     assert_eq!(fixture.uxfs(&["ls", "--logdev", "log.img", "a.img"]).good(), "");
     assert_eq!(fixture.uxfs(&["ls", "--norecovery", "a.img"]).good(), "");
     assert!(fixture.uxfs(&["ls", "a.img"]).bad(2).contains("logdev"));
-    assert!(fixture.uxfs(&["mkdir", "--logdev", "log.img", "a.img:/new"]).bad(1).contains("log"));
+    assert!(fixture.uxfs(&["mkdir", "a.img:/new"]).bad(1).contains("logdev"));
+    fixture.uxfs(&["mkdir", "--logdev", "log.img", "a.img:/new"]).good();
+    fixture.sh("xfs_repair -n -l log.img a.img");
+
+    // A log that is not this volume's, or is in use.
+    fixture.sh("truncate -s 300m b.img; truncate -s 80m other.img; \
+            mkfs.xfs -q -l logdev=other.img b.img");
+    fixture.uxfs(&["mkdir", "--logdev", "other.img", "b.img:/other"]).good();
+    let sums = fixture.sh("cat a.img other.img | cksum");
+    let refused = fixture.uxfs(&["mkdir", "--logdev", "other.img", "a.img:/no"]).bad(1);
+    assert!(refused.contains("another volume"), "{refused}");
+    assert_eq!(fixture.sh("cat a.img other.img | cksum"), sums);
+    fixture.uxfs(&["mkdir", "--logdev", "a.img", "a.img:/no"]).bad(1);
+}
+
+#[test]
+fn a_volume_with_an_external_log_is_mounted() {
+    let fixture = Fixture::new();
+    fixture.sh("mkdir dir; truncate -s 300m a.img; truncate -s 80m log.img; \
+            mkfs.xfs -q -l logdev=log.img a.img");
+    let mount = ["mount", "--logdev", "log.img", "a.img", "dir"];
+    fixture.uxfs(&mount).good();
+    let busy = fixture.uxfs(&["ls", "--logdev", "log.img", "a.img"]).bad(2);
+    assert!(busy.contains("in use"), "{busy}");
+    fixture.sh("cp -r /etc/apt dir/; echo kept >dir/file; sync dir/file");
+    // Its log is dirty then.
+    signal(server(&fixture, "dir"), "KILL");
+    fixture.unmount("dir");
+    assert!(fixture.bash("xfs_repair -n -l log.img a.img").err.contains("log"));
+    fixture.uxfs(&mount).good();
+    assert_eq!(fixture.sh("cat dir/file"), "kept\n");
+    fixture.unmount("dir");
+    fixture.sh("xfs_repair -n -l log.img a.img");
+    assert_eq!(fixture.uxfs(&["cat", "--logdev", "log.img", "a.img:/file"]).good(), "kept\n");
 }
 
 #[test]

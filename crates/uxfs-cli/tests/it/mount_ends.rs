@@ -39,7 +39,7 @@ pub(crate) fn until(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-fn signal(process: u32, name: &str) {
+pub(crate) fn signal(process: u32, name: &str) {
     let sent = Command::new("kill").arg(format!("-{name}")).arg(process.to_string()).status();
     assert!(sent.unwrap().success());
 }

@@ -123,7 +123,7 @@ pub(crate) fn alloc_anywhere(
 /// are left for inodes and directories, so that data stays contiguous and metadata lies together.
 fn stream_start(tx: &Tx<'_>, ag: AgNo) -> AgBlock {
     let geo = &tx.fs().geo;
-    let log = if geo.fsb_ag(geo.log_start) == ag { geo.log_blocks } else { 0 };
+    let log = if geo.log_ag() == Some(ag) { geo.log_blocks } else { 0 };
     tx.ag(ag).next_data.unwrap_or(AgBlock(log + (geo.ag_len(ag) - log.min(geo.ag_len(ag))) / 16))
 }
 

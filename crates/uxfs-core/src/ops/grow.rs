@@ -36,9 +36,16 @@ impl Fs {
     /// [`Error::Invalid`] for an impossible length; device errors. After an error the volume may
     /// carry the needs-repair flag.
     pub fn grow(self, dblocks: u64, fresh_free: u64) -> Result<()> {
-        self.check_writable()?;
+        self.check_resizable()?;
         let this = self.without_journal()?;
         this.grow_alone(dblocks, fresh_free)
+    }
+
+    fn check_resizable(&self) -> Result<()> {
+        match self.geo.has_external_log() {
+            true => Err(Error::Unsupported("resizing a volume with an external log".into())),
+            false => self.check_writable(),
+        }
     }
 
     /// Writes everything in place, cleans the log and turns logging off. During the resize the
@@ -97,14 +104,14 @@ impl Fs {
     /// [`Error::Invalid`] for an impossible length; a damaged structure on the way; device errors.
     /// After an error the volume may carry the needs-repair flag.
     pub fn shrink(self, dblocks: u64) -> Result<bool> {
-        self.check_writable()?;
+        self.check_resizable()?;
         let new = resized(&self.geo, dblocks)?;
         if dblocks >= self.geo.dblocks {
             return Err(Error::Invalid("the new length must be below the old one"));
         }
         let this = self.without_journal()?;
         let in_reach = |ag: AgNo| ag.0 < new.ag_count;
-        if !in_reach(this.geo.fsb_ag(this.geo.log_start)) {
+        if !this.geo.log_ag().is_none_or(in_reach) {
             return Ok(false);
         }
         this.shrink_alone(&new)

@@ -34,7 +34,7 @@ impl Fs {
                 let most = self.most_blocks(TreeKind::FreeIno, inodes / u64::from(CHUNK_INODES));
                 ask += most.saturating_sub(agi.fblocks.get().into());
             }
-            if self.geo.fsb_ag(self.geo.log_start) == ag {
+            if self.geo.log_ag() == Some(ag) {
                 blocks = blocks.saturating_sub(self.geo.log_blocks.into());
             }
             if self.geo.has_reflink() {

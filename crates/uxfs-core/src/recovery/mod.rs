@@ -174,7 +174,7 @@ pub struct Replayed {
 pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
     let sector = sb::read(&**dev)?;
     let sb = Superblock::verify(&sector)?;
-    if sb.is_v4() || Geometry::new(sb).log_start.0 == 0 {
+    if sb.is_v4() || Geometry::new(sb).has_external_log() {
         return Ok(None);
     }
     let log = Log::new(sb)?;

@@ -1,6 +1,7 @@
 //! The log's area: a ring of basic blocks on a device.
 
 use uxfs_disk::BlockDev;
+use uxfs_format::geometry::EXTERNAL_LOG;
 use uxfs_format::log::{RecordHeader, bump, cycle_of, is_header};
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{BASIC_BLOCK, Daddr, Geometry, Lsn};
@@ -14,6 +15,7 @@ pub(crate) type Block = [u8; BASIC_BLOCK];
 #[derive(Clone, Debug)]
 pub struct Log {
     start: Daddr,
+    external: bool,
     blocks: u64,
     /// The log's stripe unit in bytes, to which records are padded.
     unit: usize,
@@ -37,6 +39,19 @@ impl Log {
         Self::at(sb, &geo, geo.fsb_daddr(geo.log_start), inside)
     }
 
+    /// The log of the volume with this verified superblock: inside of the volume, or on a device that is
+    /// joined to that of the data at [`EXTERNAL_LOG`].
+    ///
+    /// # Errors
+    /// If the log lies outside the volume, or is too small.
+    pub fn of_volume(sb: &Superblock) -> Result<Self> {
+        let geo = Geometry::new(sb);
+        match geo.has_external_log() {
+            true => Self::at(sb, &geo, EXTERNAL_LOG, true),
+            false => Self::new(sb),
+        }
+    }
+
     /// The log of the volume with this verified superblock, on a device of its own.
     ///
     /// # Errors
@@ -52,7 +67,8 @@ impl Log {
             return Err(Error::damaged(0, problem));
         }
         let unit = (geo.log_sunit as usize).max(BASIC_BLOCK);
-        Ok(Self { start, blocks, unit, uuid: sb.uuid, hint: Lsn(sb.lsn.get()) })
+        let external = geo.has_external_log();
+        Ok(Self { start, external, blocks, unit, uuid: sb.uuid, hint: Lsn(sb.lsn.get()) })
     }
 
     /// Length of the log in basic blocks.
@@ -63,6 +79,11 @@ impl Log {
     /// The log's stripe unit in bytes, to which records are padded.
     pub fn unit(&self) -> usize {
         self.unit
+    }
+
+    /// Is the log on a device of its own?
+    pub(crate) fn is_external(&self) -> bool {
+        self.external
     }
 
     /// The LSN in the volume's superblock; any number if the volume is damaged.

@@ -197,8 +197,9 @@ impl Log {
             },
         );
         let clean = self.is_unmount(dev, last, &header, head.block().into())?;
-        // A volume may get a new UUID while its log is clean.
-        if !clean && header.fs_uuid != self.uuid() {
+        // A volume may get a new UUID while its log is clean. But the device of an external log may be that of
+        // another volume, which would lose what it holds.
+        if (!clean || self.is_external()) && header.fs_uuid != self.uuid() {
             return Err(Error::damaged(last, "its last record is another volume's"));
         }
         Ok(Bounds {

@@ -102,6 +102,11 @@ pub fn crash(kernel: Kernel, volumes: &[Crash<'_>]) -> Result<(), Finding> {
     in_machines(kernel, volumes, |volume| volume.image, |some| crash_one(kernel, some)).map(drop)
 }
 
+/// The end of a script whose volumes are cut off as they are: the end of init, but with a reset. A shutdown would
+/// first remove the drives, and the kernel would complain about that.
+pub const POWER_CUT: &str = "echo 0 >/out/.status\ntar -c -f /drive/out -C /out .\n\
+    echo uxfs-done >/dev/console\necho b >/proc/sysrq-trigger\n";
+
 /// Runs one machine for [`crash`].
 fn crash_one(kernel: Kernel, volumes: &[&Crash<'_>]) -> Result<Vec<()>, Finding> {
     let mut vm = Vm::new(kernel);
@@ -119,12 +124,7 @@ fn crash_one(kernel: Kernel, volumes: &[&Crash<'_>]) -> Result<Vec<()>, Finding>
     for number in 0..volumes.len() {
         script.push_str(&format!("while [ ! -e /out/ready{number} ]; do sleep 0.1; done\n"));
     }
-    // The end of init, but with a reset: a shutdown would first remove the drives, and the kernel
-    // would complain about that.
-    script.push_str(
-        "echo 0 >/out/.status\ntar -c -f /drive/out -C /out .\necho uxfs-done >/dev/console\n\
-        echo b >/proc/sysrq-trigger\n",
-    );
+    script.push_str(POWER_CUT);
     vm.script(&script).run().map(|_| vec![(); volumes.len()])
 }
 

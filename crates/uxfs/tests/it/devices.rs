@@ -2,14 +2,16 @@
 //! message about a damaged primary superblock.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::Arc;
 
-use uxfs::{Device, Devices, Error, Fs, OpenOptions, Result, export, mkfs};
+use uxfs::{Device, Devices, Error, Fs, NewInode, OpenOptions, Result, XattrMode, export, mkfs};
 use uxfs_disk::{BlockDev, MemDev, OpenMode};
 use uxfs_format::crc;
 use uxfs_format::superblock::{CRC_OFFSET, Superblock};
-use uxfs_oracle::vm::Vm;
-use uxfs_oracle::{Kernel, Listing};
+use uxfs_journal::recovery::{Log, State};
+use uxfs_oracle::vm::{POWER_CUT, Vm};
+use uxfs_oracle::{Kernel, Listing, Rng, Xfsprogs};
 
 use crate::kernel::ALL;
 use crate::listing::{self, without_raw_lists};
@@ -44,6 +46,55 @@ impl Pair {
         let out = vm.script(&script).run().unwrap_or_else(|f| panic!("seed {seed}: {f}"));
         let text = String::from_utf8_lossy(&out.files["0"]).into_owned();
         without_raw_lists(text.parse().unwrap())
+    }
+
+    /// A kernel recovers it and lists it, mounted with `option` for the second device.
+    fn list(&self, option: &str) -> Listing {
+        let script = format!(
+            "set -e\nmount -t xfs -o {option}=/drive/1 /drive/0 /mnt\nuxfs-lister /mnt >/out/0\numount /mnt\n"
+        );
+        let vm = Vm::new(Kernel::Current).drive(&self.data, true).drive(&self.other, true);
+        let out = vm.script(&script).run().unwrap_or_else(|f| panic!("{f}"));
+        let text = String::from_utf8_lossy(&out.files["0"]).into_owned();
+        without_raw_lists(text.parse().unwrap())
+    }
+
+    /// A kernel works on it until its power is cut, mounted with `option` for the second device.
+    fn crash(&self, option: &str, seed: u64) {
+        let script = format!(
+            "set -e\nmkdir /tree\nmount -t xfs -o {option}=/drive/1 /drive/0 /tree\n\
+             uxfs-storm /tree {seed} 200 /out/ready >&2 &\n\
+             while [ ! -e /out/ready ]; do sleep 0.1; done\n{POWER_CUT}"
+        );
+        let vm = Vm::new(Kernel::Current).drive(&self.data, true).drive(&self.other, true);
+        vm.script(&script).run().unwrap_or_else(|f| panic!("seed {seed}: {f}"));
+    }
+
+    fn copy(&self) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (data, other) = (dir.path().join("data.img"), dir.path().join("other.img"));
+        for (from, to) in [(&self.data, &data), (&self.other, &other)] {
+            let mut cp = Command::new("cp");
+            assert!(cp.arg("--sparse=always").args([from, to]).status().unwrap().success());
+        }
+        Self { _dir: dir, data, other }
+    }
+
+    /// xfs_repair finds nothing, with the log given by `-l`.
+    fn judge(&self, when: &str) {
+        for release in [Xfsprogs::Installed, Xfsprogs::Current] {
+            let mut repair = Command::new(release.program("xfs_repair"));
+            let out = repair.args(["-n", "-l"]).args([&self.other, &self.data]).output().unwrap();
+            let said = String::from_utf8_lossy(&out.stderr) + String::from_utf8_lossy(&out.stdout);
+            assert!(out.status.success(), "{when}: {said}");
+        }
+    }
+
+    fn writable(&self) -> Fs {
+        let open = |path: &Path| -> Device { Arc::new(device(path, OpenMode::Write)) };
+        let mut devices = Devices::new(open(&self.data));
+        devices.log = Some(open(&self.other));
+        Fs::open_devices(devices, OpenOptions::default()).unwrap()
     }
 
     fn open(&self, options: OpenOptions, give: impl Fn(&mut Devices, Device)) -> Result<Fs> {
@@ -117,7 +168,65 @@ fn an_external_log_is_checked_for_being_clean() {
     let short = pair.open(read_only(), |devices, _| devices.log = Some(Arc::clone(&short)));
     assert!(matches!(short.err(), Some(Error::Corrupt(_))));
     let dev = Arc::new(device(&pair.data, OpenMode::Write));
-    unsupported(Fs::open(dev, OpenOptions::default()), "external log");
+    unsupported(Fs::open(dev, OpenOptions::default()), "logdev");
+}
+
+/// Makes, overwrites, renames and removes files in a directory of its own.
+fn work(fs: &Fs, name: &str, rounds: u64) {
+    let mut rng = Rng::new(rounds);
+    let dir = fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o755)).unwrap();
+    for round in 0..rounds {
+        let name = format!("f{}", rng.below(100));
+        match fs.lookup(dir, name.as_bytes()) {
+            Ok(_) if rng.once_in(3) => fs.unlink(dir, name.as_bytes()).unwrap(),
+            Ok(ino) => fs.write_at(ino, rng.below(100_000), &rng.bytes(9000)).map(drop).unwrap(),
+            Err(_) => {
+                let ino = fs.create(dir, name.as_bytes(), &NewInode::file(0o644)).unwrap();
+                fs.write_at(ino, 0, &vec![round as u8; rng.below(50_000) as usize]).unwrap();
+                fs.set_xattr(ino, b"user.round", &rng.bytes(200), XattrMode::Any).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn kernels_and_the_library_recover_each_others_external_log() {
+    let pair = Pair::new("-l", "size=80m,logdev=", &[]);
+    // What the library logged, a kernel recovers.
+    let fs = pair.writable();
+    work(&fs, "first", 2000);
+    fs.sync().unwrap();
+    let logged = listing::list(&fs);
+    drop(fs);
+    let mut sector = vec![0; 512];
+    device(&pair.data, OpenMode::Read).read_at(0, &mut sector).unwrap();
+    let log = Log::external(Superblock::verify(&sector).unwrap()).unwrap();
+    let state = || log.state(&device(&pair.other, OpenMode::Read)).unwrap();
+    assert_eq!(state(), State::Dirty);
+    pair.list("logdev").assert_same(&logged, ALL);
+    assert_eq!(state(), State::Clean);
+    pair.judge("after the kernel's recovery");
+
+    // What a kernel logged, the library recovers: in memory, and in place.
+    pair.crash("logdev", 41);
+    assert_eq!(state(), State::Dirty);
+    let copy = pair.copy();
+    let theirs = copy.list("logdev");
+    let fs =
+        pair.open(OpenOptions::read_only(), |devices, other| devices.log = Some(other)).unwrap();
+    assert!(fs.recovery().unwrap().in_memory);
+    listing::list(&fs).assert_same(&theirs, ALL);
+    drop(fs);
+    assert_eq!(state(), State::Dirty, "a recovery in memory has written");
+    let fs = pair.writable();
+    assert!(!fs.recovery().unwrap().in_memory);
+    listing::list(&fs).assert_same(&theirs, ALL);
+    work(&fs, "second", 500);
+    let closed = listing::list(&fs);
+    fs.close().unwrap();
+    assert_eq!(state(), State::Clean);
+    pair.judge("after the library's recovery");
+    pair.list("logdev").assert_same(&closed, ALL);
 }
 
 /// A small volume whose superblock was changed.

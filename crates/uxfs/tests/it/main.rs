@@ -16,6 +16,7 @@ mod devices;
 mod docs;
 mod dumps;
 mod edit;
+mod external_log;
 mod extremes;
 mod failing;
 mod files;
