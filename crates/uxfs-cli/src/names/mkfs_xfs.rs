@@ -1,4 +1,5 @@
-//! `mkfs.xfs`: `uxfs mkfs` with the defaults of mkfs.xfs 7.
+//! `mkfs.xfs`: `uxfs mkfs` with the defaults of mkfs.xfs 7; those of 6.1 where a link of the name stands in the place
+//! of an older one.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,8 +9,12 @@ use std::path::Path;
 use uxfs::mkfs;
 use uxfs_host::OsStrExt;
 
+use super::installed;
 use super::program::{Given, Line, Program, Stop, as_operand};
 use crate::session::{Failure, Session};
+
+/// The oldest xfsprogs that knows all features of the defaults of 7.2: parent pointers and exchange-range came last.
+const KNOWS_DEFAULTS: (u32, u32) = (6, 10);
 
 /// Stands for `--unsupported`, which mkfs.xfs takes and does not document.
 const UNSUPPORTED: char = 'U';
@@ -44,8 +49,10 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
         session.print("Filesystems formatted with --unsupported are not supported!!\n")?;
         session.flush()?;
     }
-    let mut args: Vec<OsString> =
-        ["uxfs", "mkfs", "--preset", "default"].map(OsString::from).into();
+    let mut args: Vec<OsString> = ["uxfs", "mkfs"].map(OsString::from).into();
+    if !stands_for_older(line) {
+        args.extend(["--preset".into(), "default".into()]);
+    }
     // The hint that the root directory belongs to root is not for programs. With -p the root directory
     // belongs to whom the source says.
     if !line.has('p') {
@@ -60,6 +67,11 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
     }
     args.extend(line.operands.iter().map(|path| as_operand(Path::new(path))));
     Err(Stop::Uxfs(args))
+}
+
+/// Does a link stand in the place of a mkfs.xfs whose xfs_repair could not check and repair what 7.2 makes by default?
+fn stands_for_older(line: &Line) -> bool {
+    line.by_link && installed::release().is_some_and(|release| release < KNOWS_DEFAULTS)
 }
 
 /// Refuses a file that is missing or too short, which mkfs.xfs makes and lengthens only with `-d file`;

@@ -2,12 +2,14 @@
 //! `uxfs as NAME ARGUMENT …`.
 //!
 //! 1. Options, results and exit codes are those of xfsprogs 7.2, so that scripts and image builders run
-//!    unchanged with these programs in their PATH. docs/XFSPROGS.md lists what is done.
+//!    unchanged with these programs in their PATH. docs/XFSPROGS.md lists what is done. A link `mkfs.xfs` makes
+//!    no volume with features that the machine's own xfs_repair does not know.
 //! 2. What uxfs does not do is refused by its name, never ignored.
 //! 3. A program does its work itself, through the library, or hands over to the command's own
 //!    subcommand ([`Ended::Uxfs`]).
 
 mod fsck_xfs;
+mod installed;
 mod mkfs_xfs;
 mod program;
 mod volume;
@@ -53,10 +55,12 @@ pub(crate) fn call(args: &[OsString]) -> Option<Ended> {
     let named = |name: &std::ffi::OsStr| PROGRAMS.iter().find(|p| name == p.name);
     let (own, rest) = args.split_first()?;
     if let Some(program) = Path::new(own).file_name().and_then(named) {
-        return Some(program.call(rest));
+        return Some(program.call(rest, true));
     }
     match rest {
-        [verb, name, rest @ ..] if verb == "as" => named(name).map(|program| program.call(rest)),
+        [verb, name, rest @ ..] if verb == "as" => {
+            named(name).map(|program| program.call(rest, false))
+        }
         _ => None,
     }
 }

@@ -76,6 +76,8 @@ pub(crate) struct Line {
     pub(crate) options: Vec<Given>,
     /// What is not an option.
     pub(crate) operands: Vec<OsString>,
+    /// Was the program called by the name of a link, in the place of the machine's own?
+    pub(crate) by_link: bool,
 }
 
 impl Line {
@@ -158,10 +160,11 @@ impl Line {
 }
 
 impl Program {
-    /// Runs the program with the arguments after its name.
-    pub(crate) fn call(&self, args: &[OsString]) -> Ended {
+    /// Runs the program with the arguments after its name, which is that of a link if `by_link` is set.
+    pub(crate) fn call(&self, args: &[OsString], by_link: bool) -> Ended {
         let session = Session::of_program(self.name);
-        let line = Line::parse(self, args).map_err(Stop::Usage);
+        let line = Line::parse(self, args).map(|line| Line { by_link, ..line });
+        let line = line.map_err(Stop::Usage);
         let stop = match line {
             Ok(line) if line.has('V') => self.version(&session),
             Ok(line) => (self.run)(&line, &session),

@@ -153,6 +153,49 @@ fn xfs_repair_n_is_that_of_xfsprogs() {
     );
 }
 
+/// What the machine's xfs_repair does not know, it could not repair.
+#[test]
+fn a_link_mkfs_xfs_makes_what_the_machines_xfs_repair_knows() {
+    let both = Both::new();
+    let at = both.0.path("");
+    both.0.sh(&format!(
+        "mkdir own old new tree; echo content >tree/file
+        for name in mkfs.xfs xfs_repair; do ln -s '{OURS}' own/$name; done
+        for pair in old:6.1.0 new:6.10.1; do
+            printf '#!/bin/sh\necho xfs_repair version %s\n' ${{pair#*:}} >${{pair%:*}}/xfs_repair
+        done
+        chmod a+x old/xfs_repair new/xfs_repair"
+    ));
+    let dirs = |names: &[&str]| {
+        let dirs = names.iter().map(|name| at.join(name));
+        std::env::join_paths(dirs).unwrap().into_string().unwrap()
+    };
+    for (number, (names, link, recent)) in [
+        (&["own", "old"][..], true, false),
+        (&["own", "new", "old"], true, true),
+        (&["own"], true, true),
+        (&["own", "old"], false, true),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let image = format!("{number}.img");
+        let path = format!("PATH={}", dirs(names));
+        let (file, ours) = (format!("file,name={image},size=320m"), at.join("own/mkfs.xfs"));
+        let ours = ours.to_str().unwrap();
+        let program = if link { vec![ours] } else { vec![OURS, "as", "mkfs.xfs"] };
+        let args = ["-q", "-d", &file, "-p", "tree"];
+        both.0.run(&[&["/usr/bin/env", &path], &program[..], &args].concat()).good();
+        let incompat = Current.db(&both.0.path(&image), &["sb 0", "print features_incompat"]);
+        let bits = incompat.trim().rsplit("0x").next().unwrap();
+        let bits = u32::from_str_radix(bits, 16).unwrap();
+        assert_eq!(bits & 0xc0 != 0, recent, "{names:?}, {link}: {incompat}");
+        if !recent {
+            uxfs_oracle::repair(&both.0.path(&image)).unwrap();
+        }
+    }
+}
+
 #[test]
 fn mkfs_xfs_is_that_of_xfsprogs() {
     let both = Both::new();
