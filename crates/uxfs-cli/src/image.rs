@@ -120,9 +120,10 @@ impl Images {
         }
     }
 
-    /// Sets the external log device and the realtime device.
+    /// Sets the external log device and the realtime device. The server of a mount works in another directory.
     pub(crate) fn with_devices(self, logdev: Option<&Path>, rtdev: Option<&Path>) -> Self {
-        Self { logdev: logdev.map(Path::to_owned), rtdev: rtdev.map(Path::to_owned), ..self }
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self { logdev: logdev.map(absolute), rtdev: rtdev.map(absolute), ..self }
     }
 
     /// Opens the image at `path`, or returns it if it is open. An image that was first opened for

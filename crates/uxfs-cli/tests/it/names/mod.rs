@@ -277,7 +277,6 @@ fn what_is_not_done_is_refused_by_name() {
         ("xfs_repair", &["a"]),
         ("xfs_repair", &["-L", "a"]),
         ("xfs_repair", &["-n", "-o", "assume_xfs", "a"]),
-        ("xfs_admin", &["-O", "bigtime=1", "a"]),
         ("xfs_admin", &["-c", "1", "a"]),
         ("xfs_admin", &["-j", "a"]),
         ("xfs_admin", &["-e", "a"]),
