@@ -3,7 +3,7 @@
 use uxfs_oracle::{Kernel, vm::Vm};
 
 use crate::fixture::Fixture;
-use crate::mount_ends::{server, signal};
+use crate::mount_ends::{server, signal, until};
 
 /// A protofile for mkfs.xfs' option -p.
 const PROTO: &str = "\
@@ -124,9 +124,13 @@ fn a_volume_with_an_external_log_is_mounted() {
     fixture.sh("cp -r /etc/apt dir/; echo kept >dir/file; sync dir/file");
     // Its log is dirty then.
     signal(server(&fixture, "dir"), "KILL");
-    fixture.unmount("dir");
+    let list = ["ls", "--logdev", "log.img", "a.img"];
+    until("dead", || !fixture.uxfs(&list).err.contains("in use"));
+    let died = fixture.uxfs(&["umount", "dir"]).bad(1);
+    assert!(died.contains("server had died"), "{died}");
     assert!(fixture.bash("xfs_repair -n -l log.img a.img").err.contains("log"));
-    fixture.uxfs(&mount).good();
+    let again = fixture.uxfs(&mount);
+    assert!(again.code == 0 && again.err.contains("the log was dirty: recovered"), "{again:?}");
     assert_eq!(fixture.sh("cat dir/file"), "kept\n");
     fixture.unmount("dir");
     fixture.sh("xfs_repair -n -l log.img a.img >/dev/null 2>&1");
