@@ -224,7 +224,8 @@ mod tests {
         }
         assert!(joined.write_at(8191, &[9, 9]).is_err(), "across the end of the first");
         assert!(JoinedDev::new(data.clone(), log.clone(), 8191).is_err());
-        assert!(JoinedDev::new(data, log, u64::MAX - 8191).is_ok());
+        assert!(JoinedDev::new(data.clone(), log.clone(), u64::MAX - 8191).is_err());
+        assert!(JoinedDev::new(data, log, u64::MAX - 8192).is_ok());
     }
 
     #[test]
