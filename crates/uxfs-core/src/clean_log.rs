@@ -1,4 +1,5 @@
-//! Logs that are not replayed: those of version 4 volumes. Such a log must be clean.
+//! Logs that are not replayed: those of version 4 volumes. Such a log must be clean. An external log whose device
+//! was not given is refused here.
 
 use uxfs_format::superblock::Superblock;
 use uxfs_format::{Check, Geometry, Place};

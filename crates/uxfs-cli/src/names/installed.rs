@@ -1,4 +1,8 @@
 //! The xfsprogs of this machine, in whose place a link with a program's name stands.
+//!
+//! 1. Programs of xfsprogs are asked for their version, and for nothing else.
+//!
+//! Called by `mkfs_xfs`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
