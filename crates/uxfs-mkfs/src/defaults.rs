@@ -92,9 +92,14 @@ impl LogOptions {
     /// `sectors`: is the sector size given for the whole volume?
     fn or(self, defaults: &Self, sectors: bool) -> Self {
         let striped = self.sunit.is_some() || self.su.is_some();
+        let placed = self.agnum.is_some() || self.internal.is_some() || self.device.is_some();
+        let place = if placed { &Self::default() } else { defaults };
         Self {
-            agnum: self.agnum.or(defaults.agnum),
-            internal: self.internal.or(defaults.internal),
+            agnum: self.agnum.or(place.agnum),
+            internal: self.internal.or(place.internal),
+            device: self.device.or_else(|| place.device.clone()),
+            file: self.file.or(place.file),
+            device_bytes: self.device_bytes.or(place.device_bytes),
             size: self.size.or(defaults.size),
             version: self.version.or(defaults.version),
             sunit: self.sunit.or(defaults.sunit.filter(|_| !striped)),
@@ -154,12 +159,12 @@ mod tests {
 
     #[test]
     fn mutually_exclusive_options_are_not_mixed() {
-        let groups = [('d', "agcount=3,su=64k,sw=2"), ('i', "size=1024"), ('l', "su=32k")];
+        let groups = [('d', "agcount=3,su=64k,sw=2"), ('i', "size=1024"), ('l', "su=32k,agnum=1")];
         let defaults = options(&[&groups[..], &[('s', "size=4k")]].concat());
         let given = options(&[
             ('d', "agsize=64m,noalign"),
             ('i', "perblock=2"),
-            ('l', "sunit=8,sectsize=512"),
+            ('l', "sunit=8,sectsize=512,logdev=a"),
         ]);
         assert_eq!(given.clone().or(&defaults), given);
         assert_eq!(Options::default().or(&defaults), defaults);

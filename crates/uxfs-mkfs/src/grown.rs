@@ -10,7 +10,7 @@ use core::ops::Range;
 use uxfs_disk::BlockDev;
 use uxfs_format::features::{Incompat, RoCompat};
 use uxfs_format::superblock::Superblock;
-use uxfs_format::{AgBlock, AgNo, Geometry, Naming, Uuid};
+use uxfs_format::{AgNo, Geometry, Naming, Uuid};
 
 use crate::error::MkfsError;
 use crate::groups::Groups;
@@ -40,8 +40,7 @@ impl Layout {
             stripe: Stripe { unit: geo.stripe_unit, width: geo.stripe_width },
             groups: Groups { dblocks: geo.dblocks, blocks: geo.ag_blocks, count: geo.ag_count },
             log: LogPlace {
-                ag: geo.fsb_ag(geo.log_start),
-                start: AgBlock(geo.fsb_agblock(geo.log_start).0),
+                inside: geo.log_ag().map(|ag| (ag, geo.fsb_agblock(geo.log_start))),
                 blocks: geo.log_blocks,
                 unit: if geo.log_sunit > 1 { geo.log_sunit / geo.block_size } else { 0 },
             },
@@ -50,6 +49,7 @@ impl Layout {
             uuid: geo.meta_uuid,
             label: sb.fname,
             hints: Hints::default(),
+            log_device: None,
         }
     }
 }

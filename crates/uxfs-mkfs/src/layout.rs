@@ -28,6 +28,8 @@ pub struct Layout {
     pub(crate) uuid: Uuid,
     pub(crate) label: [u8; 12],
     pub(crate) hints: Hints,
+    /// Name of the device of an external log.
+    pub(crate) log_device: Option<String>,
 }
 
 /// Flags and hints of the first inodes, which new files inherit.
@@ -50,7 +52,7 @@ impl Layout {
     ///
     /// # Errors
     /// [`MkfsError::Usage`] if the options contradict each other, [`MkfsError::Geometry`] if they
-    /// do not allow a volume. volume can be made from them.
+    /// do not allow a volume.
     pub fn new(options: &Options, device_bytes: u64) -> Result<Self, MkfsError> {
         let units = Units::new(options)?;
         let stripe = Stripe::new(options, &units)?;
@@ -79,6 +81,7 @@ impl Layout {
             uuid,
             label: name,
             hints,
+            log_device: options.log.device.clone(),
         };
         if layout.root_block().0 + layout.chunk_blocks() > layout.ag_len(AgNo(0)) {
             return geometry(format!(
@@ -92,6 +95,12 @@ impl Layout {
     /// Size of the volume in bytes.
     pub fn size_bytes(&self) -> u64 {
         self.groups.dblocks * u64::from(self.units.block)
+    }
+
+    /// Bytes that the volume takes on the device of an external log; `None` if the log is inside.
+    pub fn log_device_bytes(&self) -> Option<u64> {
+        let bytes = u64::from(self.log.blocks) * u64::from(self.units.block);
+        self.log.inside.is_none().then_some(bytes)
     }
 
     /// The volume's UUID.
@@ -150,10 +159,8 @@ impl Layout {
 
     /// First block of the root inode's chunk in AG 0.
     pub(crate) fn root_block(&self) -> AgBlock {
-        let mut free = self.units.fixed_blocks() + self.free_list_blocks();
-        if self.log.ag == AgNo(0) {
-            free += self.log.blocks;
-        }
+        let log = self.log.within(AgNo(0)).map_or(0, |(_, blocks)| blocks);
+        let free = self.units.fixed_blocks() + self.free_list_blocks() + log;
         AgBlock(free.next_multiple_of(inode_align(&self.units, self.stripe)))
     }
 
@@ -165,7 +172,7 @@ impl Layout {
     /// Free blocks of the volume before the first inode chunk is allocated, free lists included.
     pub(crate) fn free_blocks(&self) -> u64 {
         let fixed = u64::from(self.units.fixed_blocks()) * u64::from(self.groups.count);
-        self.groups.dblocks - fixed - u64::from(self.log.blocks)
+        self.groups.dblocks - fixed - u64::from(self.log.blocks_inside())
     }
 
     /// The primary superblock of a finished volume.
@@ -176,7 +183,7 @@ impl Layout {
         sb.blocksize = units.block.into();
         sb.dblocks = self.groups.dblocks.into();
         sb.uuid = self.uuid.0;
-        sb.logstart = self.fsb(self.log.ag, self.log.start).0.into();
+        sb.logstart = self.log.inside.map_or(0, |(ag, start)| self.fsb(ag, start).0).into();
         let root = self.root_ino().0;
         sb.rootino = root.into();
         sb.rbmino = (root + 1).into();

@@ -2,7 +2,7 @@
 //!
 //! [`Options`] are parsed or set. [`Layout::new`] computes all numbers from the options and the
 //! device size. [`table`] shows the numbers. [`write()`] writes the volume to a
-//! [`BlockDev`](uxfs_disk::BlockDev).
+//! [`BlockDev`](uxfs_disk::BlockDev), and [`write_with_log`] one with an external log to two.
 //!
 //! 1. The same options produce the same bytes as `mkfs.xfs` 6.1, except for UUID and timestamps.
 //! 2. The primary superblock is written last, so an unfinished volume is never mistaken for a
@@ -40,4 +40,4 @@ pub use options::{
 pub use preset::{PRESETS, Preset};
 pub use size::Size;
 pub use table::{table, table_7, table_of, table_of_7};
-pub use write::{WriteOptions, write};
+pub use write::{WriteOptions, write, write_with_log};

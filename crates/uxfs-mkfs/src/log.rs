@@ -1,4 +1,4 @@
-//! Computes size and position of the internal log.
+//! Computes size and position of the log, which is in an allocation group or on a device of its own.
 
 use uxfs_format::geometry::CHUNK_INODES;
 use uxfs_format::{AgBlock, AgNo};
@@ -25,10 +25,9 @@ const SHARE: u64 = 2048;
 /// Size and position of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LogPlace {
-    /// Allocation group that holds the log.
-    pub(crate) ag: AgNo,
-    /// First block of the log in the group.
-    pub(crate) start: AgBlock,
+    /// Allocation group that holds the log, and its first block there; `None` if the log is on a device of
+    /// its own, from its first byte on.
+    pub(crate) inside: Option<(AgNo, AgBlock)>,
     /// Length of the log in blocks.
     pub(crate) blocks: u32,
     /// Stripe unit in blocks, 0 for none.
@@ -37,6 +36,63 @@ pub(crate) struct LogPlace {
 
 impl LogPlace {
     pub(crate) fn new(
+        options: &Options,
+        units: &Units,
+        groups: Groups,
+        unit: u32,
+        stripe: Stripe,
+    ) -> Result<Self, MkfsError> {
+        match options.log.device {
+            Some(_) => Self::external(options, units, groups, unit),
+            None => Self::internal(options, units, groups, unit, stripe),
+        }
+    }
+
+    /// The log on its own device: as long as that, if no size is given.
+    fn external(
+        options: &Options,
+        units: &Units,
+        groups: Groups,
+        unit: u32,
+    ) -> Result<Self, MkfsError> {
+        let block = u64::from(units.block);
+        let room = options.log.device_bytes.unwrap_or(0) / block;
+        let least = minlog::blocks(units, groups, unit).max(MIN_BLOCKS).max(MIN_BYTES / block);
+        let blocks = match options.log.size {
+            Some(size) => {
+                let bytes = size.bytes(units.block, units.sector)?;
+                if options.log.file != Some(true) && bytes / block > room {
+                    return usage(format!(
+                        "size {size} specified for log subvolume is too large, maximum is {room} blocks"
+                    ));
+                }
+                let most = MAX_BLOCKS.min(MAX_BYTES / block);
+                given(bytes, units, unit, least, most)?
+            }
+            None if room < least => {
+                return geometry(format!(
+                    "external log device size {room} blocks too small, must be at least {least} blocks"
+                ));
+            }
+            None if room > MAX_BLOCKS => {
+                return geometry(format!(
+                    "log size {room} blocks too large, maximum size is {MAX_BLOCKS} blocks"
+                ));
+            }
+            None if room * block > MAX_BYTES => {
+                return geometry(format!(
+                    "log size {} bytes too large, maximum size is {MAX_BYTES} bytes",
+                    room * block
+                ));
+            }
+            // mkfs.xfs rounds up to the stripe unit, beyond the end of the device.
+            None => room - room % u64::from(unit.max(1)),
+        };
+        // At most MAX_BLOCKS.
+        Ok(Self { inside: None, blocks: blocks as u32, unit })
+    }
+
+    fn internal(
         options: &Options,
         units: &Units,
         groups: Groups,
@@ -83,11 +139,21 @@ impl LogPlace {
             ));
         }
         // Both lie inside an AG, which has fewer than 2^32 blocks.
-        Ok(Self { ag, start: AgBlock(start as u32), blocks: blocks as u32, unit })
+        let inside = Some((ag, AgBlock(start as u32)));
+        Ok(Self { inside, blocks: blocks as u32, unit })
     }
-}
 
-impl LogPlace {
+    /// First block and length of the log in an allocation group, if it holds the log.
+    pub(crate) fn within(&self, group: AgNo) -> Option<(AgBlock, u32)> {
+        let (_, start) = self.inside.filter(|(ag, _)| *ag == group)?;
+        Some((start, self.blocks))
+    }
+
+    /// Blocks of the data device that the log takes.
+    pub(crate) fn blocks_inside(&self) -> u32 {
+        if self.inside.is_some() { self.blocks } else { 0 }
+    }
+
     /// Refuses a log in AG 0 whose alignment moves the root inode. xfs_repair expects the first
     /// inodes directly behind headers, free list and log, without gaps.
     pub(crate) fn check_root(
@@ -97,14 +163,15 @@ impl LogPlace {
         align: u32,
         chunk: u32,
     ) -> Result<(), MkfsError> {
+        let Some((start, blocks)) = self.within(AgNo(0)) else { return Ok(()) };
         let free = units.fixed_blocks() + free_list;
         let before = free.next_multiple_of(align);
-        let end = self.start.0 + self.blocks;
+        let end = start.0 + blocks;
         // The free list is taken from before the log if enough blocks are free there.
-        let behind = if self.start.0 >= free { end } else { end + free_list };
-        let found = if before + chunk <= self.start.0 { before } else { behind };
-        let expected = free + self.blocks;
-        if self.ag == AgNo(0) && found.next_multiple_of(align) != expected.next_multiple_of(align) {
+        let behind = if start.0 >= free { end } else { end + free_list };
+        let found = if before + chunk <= start.0 { before } else { behind };
+        let expected = free + blocks;
+        if found.next_multiple_of(align) != expected.next_multiple_of(align) {
             return geometry(
                 "the log's alignment in AG 0 moves the root inode from its fixed block: choose another \
                  -l agnum or a smaller log stripe unit",

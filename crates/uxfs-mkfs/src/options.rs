@@ -105,8 +105,14 @@ pub struct InodeOptions {
 pub struct LogOptions {
     /// `agnum=`: allocation group that holds the log.
     pub agnum: Option<u32>,
-    /// `internal=`: the log is on the data device; always true here.
+    /// `internal=`: the log is on the data device. It is, if no other device is named.
     pub internal: Option<bool>,
+    /// `logdev=` or `name=`: the device that holds nothing but the log.
+    pub device: Option<String>,
+    /// `file=`: that device is a regular file, which is made with the size of the log.
+    pub file: Option<bool>,
+    /// Length of that device in bytes, for the default size of the log. No text has it: the caller looks.
+    pub device_bytes: Option<u64>,
     /// `size=`: size of the log.
     pub size: Option<Size>,
     /// `version=`: always 2 in version 5.
@@ -270,7 +276,9 @@ impl Options {
         match sub.name {
             "size" | "sectsize" => {
                 set(&mut self.sector_size, sub, sub.power(512, 32768)?)?;
-                sub.conflict("-l sectsize", self.log.sector_size.is_some())
+                // It counts for the log, too, if it comes last.
+                self.log.sector_size = None;
+                Ok(())
             }
             _ => sub.unknown(),
         }
@@ -357,18 +365,22 @@ impl Options {
     }
 
     fn log(&mut self, sub: &Sub<'_>) -> Result<(), MkfsError> {
-        const EXTERNAL: MkfsError = MkfsError::Unsupported {
-            what: "an external log",
-            why: "the log must lie inside the volume (-l internal)",
-        };
         let log = &mut self.log;
         match sub.name {
-            "agnum" => set(&mut log.agnum, sub, sub.integer(0, u32::MAX, None)?),
-            "internal" => match sub.flag()? {
-                true => set(&mut log.internal, sub, true),
-                false => Err(EXTERNAL),
-            },
-            "logdev" | "name" | "file" => Err(EXTERNAL),
+            "agnum" => {
+                sub.conflict("-l logdev", log.device.is_some())?;
+                set(&mut log.agnum, sub, sub.integer(0, u32::MAX, None)?)
+            }
+            "internal" => {
+                sub.conflict("-l logdev", log.device.is_some())?;
+                set(&mut log.internal, sub, sub.flag()?)
+            }
+            "logdev" | "name" => {
+                sub.conflict("-l agnum", log.agnum.is_some())?;
+                sub.conflict("-l internal", log.internal.is_some())?;
+                set(&mut log.device, sub, sub.text()?.to_owned())
+            }
+            "file" => set(&mut log.file, sub, sub.flag()?),
             "size" => set(&mut log.size, sub, sub.size()?),
             "version" => set(&mut log.version, sub, sub.integer(1, 2, None)?),
             "sunit" => {
@@ -379,10 +391,7 @@ impl Options {
                 sub.conflict("-l sunit", log.sunit.is_some())?;
                 set(&mut log.su, sub, sub.size()?)
             }
-            "sectsize" => {
-                sub.conflict("-s size", self.sector_size.is_some())?;
-                set(&mut log.sector_size, sub, sub.power(512, 32768)?)
-            }
+            "sectsize" => set(&mut log.sector_size, sub, sub.power(512, 32768)?),
             "lazy-count" => set(&mut log.lazy_count, sub, sub.flag()?),
             _ => sub.unknown(),
         }

@@ -7,6 +7,7 @@ use std::io;
 
 use uxfs_disk::BlockDev;
 use uxfs_format::bytes::{be64, le32, le64};
+use uxfs_format::log::RecordHeader;
 
 /// Bytes that identify a content: its name, their offset and value.
 struct Signature {
@@ -101,6 +102,9 @@ pub fn existing(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     if let Some(name) = at_end(dev)? {
         return Ok(Some(name));
     }
+    if is_log(dev)? {
+        return Ok(Some("xfs_external_log"));
+    }
     Ok(is_dos(&head).then_some("dos"))
 }
 
@@ -180,6 +184,10 @@ fn in_words(name: &'static str) -> Content {
         "bcache" => with("a bcache device", "register it first, then use /dev/bcacheN"),
         "zfs_member" => plain("a part of a ZFS pool"),
         "jbd" => plain("an external journal of ext4"),
+        "xfs_external_log" => with(
+            "the log of an XFS volume",
+            "name the device of the data, and this one as --logdev",
+        ),
         "ext2" => with("an ext2 file system", mount),
         "ext3" => with("an ext3 file system", mount),
         "ext4" => with("an ext4 file system", mount),
@@ -263,6 +271,15 @@ fn zfs(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     let uberblock = |block: &[u8]| le64(block, 0) == MAGIC || be64(block, 0) == MAGIC;
     let found = ring.chunks_exact(1024).any(uberblock);
     Ok(found.then_some("zfs_member"))
+}
+
+/// Is there a record of an XFS log in the first 256 KiB? A log without the rest of its volume begins with one, or with the
+/// end of one that began at the end of the device.
+fn is_log(dev: &dyn BlockDev) -> io::Result<bool> {
+    let mut head = vec![0; dev.len().min(256 << 10) as usize];
+    dev.read_at(0, &mut head)?;
+    let (sectors, _) = head.as_chunks();
+    Ok(sectors.iter().any(|sector| RecordHeader::parse(sector).is_some()))
 }
 
 /// Is there a DOS partition table, or only the mark of a boot sector?

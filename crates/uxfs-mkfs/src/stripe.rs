@@ -104,7 +104,7 @@ pub(crate) fn log_unit(options: &Options, units: &Units, data: Stripe) -> Result
         Some(bytes) => bytes,
         // On a device with large sectors, the log must be written in whole sectors.
         None if units.sector > 512 => block,
-        None if data.is_set() => u64::from(data.unit) * block,
+        None if data.is_set() && options.log.device.is_none() => u64::from(data.unit) * block,
         None => 0,
     };
     if !bytes.is_multiple_of(block) {

@@ -9,7 +9,8 @@ use crate::layout::Layout;
 
 /// The table for a new volume, as `mkfs.xfs` prints it for a device called `name`.
 pub fn table(layout: &Layout, name: &str) -> String {
-    table_of(&layout.superblock(), name)
+    let sb = layout.superblock();
+    shown(&sb, Names { log: layout.log_device.as_deref(), ..Names::new(name) }, columns_of(&sb))
 }
 
 impl core::fmt::Display for Layout {
@@ -21,24 +22,46 @@ impl core::fmt::Display for Layout {
 /// The table of an existing volume, as `xfs_info` prints it. Features newer than version 6.1 are
 /// shown only if the volume has any of them.
 pub fn table_of(sb: &Superblock, name: &str) -> String {
+    shown(sb, Names::new(name), columns_of(sb))
+}
+
+/// What the features of a volume need shown.
+fn columns_of(sb: &Superblock) -> Columns {
     let newer = sb
         .incompat()
         .intersects(Incompat::EXCHRANGE | Incompat::PARENT | Incompat::METADIR | Incompat::ZONED);
     let groups = sb.incompat().intersects(Incompat::METADIR | Incompat::ZONED);
     let zoned = sb.incompat().contains(Incompat::ZONED);
-    shown(sb, name, Columns { newer, groups, zoned })
+    Columns { newer, groups, zoned }
 }
 
 /// The table for a new volume, as `mkfs.xfs` of version 7.2 prints it.
 pub fn table_7(layout: &Layout, name: &str) -> String {
-    table_of_7(&layout.superblock(), name)
+    let names = Names { log: layout.log_device.as_deref(), ..Names::new(name) };
+    shown(&layout.superblock(), names, ALL_COLUMNS)
 }
 
 /// The table of an existing volume, as `xfs_info` of version 7.2 prints it: with all features that it
 /// knows.
 pub fn table_of_7(sb: &Superblock, name: &str) -> String {
-    shown(sb, name, Columns { newer: true, groups: true, zoned: true })
+    shown(sb, Names::new(name), ALL_COLUMNS)
 }
+
+/// What the devices are called.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    data: &'a str,
+    /// The device of the log, if that is external and its name is known.
+    log: Option<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn new(data: &'a str) -> Self {
+        Self { data, log: None }
+    }
+}
+
+const ALL_COLUMNS: Columns = Columns { newer: true, groups: true, zoned: true };
 
 /// What a table shows besides the features of version 6.1.
 #[derive(Clone, Copy)]
@@ -51,20 +74,20 @@ struct Columns {
     zoned: bool,
 }
 
-fn shown(sb: &Superblock, name: &str, columns: Columns) -> String {
+fn shown(sb: &Superblock, names: Names<'_>, columns: Columns) -> String {
     let mut out = String::new();
     // Writing to a string does not fail.
-    let _ = write_table(&mut out, sb, name, columns);
+    let _ = write_table(&mut out, sb, names, columns);
     out
 }
 
 fn write_table(
     out: &mut String,
     sb: &Superblock,
-    name: &str,
+    names: Names<'_>,
     columns: Columns,
 ) -> core::fmt::Result {
-    metadata_lines(out, sb, name, columns.newer)?;
+    metadata_lines(out, sb, names.data, columns.newer)?;
     let block = sb.blocksize.get();
     writeln!(
         out,
@@ -84,7 +107,7 @@ fn write_table(
         write!(out, ", parent={}", u8::from(sb.incompat().contains(Incompat::PARENT)))?;
     }
     writeln!(out)?;
-    log_lines(out, sb)?;
+    log_lines(out, sb, names.log)?;
     realtime_lines(out, sb, columns)
 }
 
@@ -139,8 +162,11 @@ fn has_ftype(sb: &Superblock) -> bool {
     sb.incompat().contains(Incompat::FTYPE) || sb.features2().contains(Features2::FTYPE)
 }
 
-fn log_lines(out: &mut String, sb: &Superblock) -> core::fmt::Result {
-    let location = if sb.logstart.get() == 0 { "external" } else { "internal log" };
+fn log_lines(out: &mut String, sb: &Superblock, device: Option<&str>) -> core::fmt::Result {
+    let location = match sb.logstart.get() {
+        0 => device.unwrap_or("external"),
+        _ => "internal log",
+    };
     let version = if sb.version_flags().contains(Version::LOGV2) { 2 } else { 1 };
     let sector = match sb.logsectsize.get() {
         0 => 512,

@@ -90,10 +90,14 @@ fn sector(options: &Options, block: u32) -> Result<u32, MkfsError> {
     if sector > block {
         return usage(format!("block size {block} cannot be smaller than sector size {sector}"));
     }
-    if options.log.sector_size.is_some_and(|log| log != sector) {
-        return usage("Can't change sector size on internal log!");
+    match options.log.sector_size {
+        Some(log) if log != sector && options.log.device.is_some() => Err(MkfsError::Unsupported {
+            what: "-l sectsize",
+            why: "the log has the sectors of the data: give their size as -s size",
+        }),
+        Some(log) if log != sector => usage("Can't change sector size on internal log!"),
+        _ => Ok(sector),
     }
-    Ok(sector)
 }
 
 /// Refuses to switch off features that version 5 volumes always have.
@@ -112,7 +116,11 @@ fn always_on(options: &Options) -> Result<(), MkfsError> {
         });
     }
     if options.log.internal == Some(false) {
-        return Err(MkfsError::Unsupported { what: "an external log", why: "use -l internal" });
+        return usage("No device name specified: an external log needs -l logdev");
+    }
+    let log = &options.log;
+    if log.file == Some(true) && log.device.is_some() && log.size.is_none() {
+        return usage("if -l file then -l name and -l size are required");
     }
     if options.inode.align == Some(false) {
         return usage("Inodes always aligned for CRC enabled filesystems");

@@ -242,7 +242,7 @@ pub mod mkfs {
     pub use uxfs_mkfs::{
         Layout, MAX_CONFIG_BYTES, MIN_LOG_BYTES, MIN_VOLUME_BYTES, MkfsError, Options, PRESETS,
         Preset, Size, WriteOptions, random_uuid, signature, table, table_7, table_of, table_of_7,
-        write,
+        write, write_with_log,
     };
 }
 

@@ -1,10 +1,14 @@
 //! `uxfs mkfs`: makes a new volume with the options of `mkfs.xfs`.
 
+mod log_device;
+
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use uxfs::Devices;
 use uxfs::clock::Clock;
 use uxfs::disk::OpenMode;
 use uxfs::format::timestamp::Timestamp;
@@ -13,6 +17,7 @@ use uxfs::mkfs::{self, Layout, MkfsError, Preset, WriteOptions};
 use uxfs::new_file::NewFile;
 use uxfs::volume::{self, Location};
 
+use self::log_device::LogDevice;
 use super::population::{self, PopulationOptions};
 use crate::image::Images;
 use crate::session::{Failure, Result, Session};
@@ -37,6 +42,7 @@ use crate::{address, interrupt, time};
     uxfs mkfs -c options=site.conf -d size=4g disk.img\n  \
     uxfs mkfs -p ./rootfs -d size=4g disk.img\n  \
     uxfs mkfs -p slashes_are_spaces=1,rootfs.proto -d size=4g disk.img\n  \
+    uxfs mkfs -d size=4g -l logdev=disk.log,size=128m disk.img\n  \
     uxfs mkfs -N -d size=1t none.img      (only show the geometry)"
 )]
 pub(crate) struct Options {
@@ -89,7 +95,7 @@ pub(crate) struct Geometry {
     /// Inodes: size=, perblock=, maxpct=, sparse=, nrext64=
     #[arg(short = 'i', value_name = "OPTIONS")]
     inode: Vec<String>,
-    /// Log: size=, agnum=, internal, version=, su=, sunit=, sectsize=, lazy-count=
+    /// Log: size=, agnum=, internal, logdev=, version=, su=, sunit=, sectsize=, lazy-count=
     #[arg(short = 'l', value_name = "OPTIONS")]
     log: Vec<String>,
     /// Features: crc=, finobt=, rmapbt=, reflink=, inobtcount=, bigtime=, uuid=
@@ -211,6 +217,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         Some(Length::File(bytes)) => bytes,
         None => 0,
     };
+    let log = LogDevice::of(&mut wanted, &path)?;
     let layout = Layout::new(&wanted, room).map_err(refused)?;
     let epoch = time::source_date_epoch().map_err(Failure::bare)?;
     let clock = epoch.map_or(Clock::Real, |sec| Clock::Fixed(Timestamp { sec, nsec: 0 }));
@@ -220,6 +227,9 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     };
     if !options.force && length.is_some() {
         refuse_existing(&path, images.location())?;
+    }
+    if let Some(log) = &log {
+        log.check(options.force, options.no_write)?;
     }
     if !options.no_write {
         check_writable(&path, images.location(), length.is_some())?;
@@ -237,7 +247,8 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         return Ok(());
     }
     let content = Content { clock, population };
-    write(options, (&path, images.location()), length, &layout, &content, session)?;
+    let place = Place { path: &path, location: images.location(), length, log };
+    write(options, place, &layout, &content, session)?;
     if options.owner.is_none()
         && content.population.is_none()
         && !options.quiet
@@ -319,14 +330,24 @@ struct Content {
     population: Option<Population>,
 }
 
+/// Where a new volume comes.
+struct Place<'a> {
+    path: &'a Path,
+    location: &'a Location,
+    /// `None` if there is no file yet.
+    length: Option<Length>,
+    /// For an external log.
+    log: Option<LogDevice>,
+}
+
 fn write(
     options: &Options,
-    (path, location): (&Path, &Location),
-    length: Option<Length>,
+    place: Place<'_>,
     layout: &Layout,
     content: &Content,
     session: &Session,
 ) -> Result<()> {
+    let Place { path, location, length, log } = place;
     let host = |error: std::io::Error| Failure::host(path, &error);
     let size = layout.size_bytes();
     // Creating a file anew truncates it, which replaces a discard. With -K the content is kept.
@@ -363,9 +384,19 @@ fn write(
     let (uid, gid) = options.owner.unwrap_or_default();
     how.owner = (uid.unwrap_or(0), gid.unwrap_or(0));
     how.now = Some(content.clock.now());
-    mkfs::write(layout, &*device, &how).map_err(|error| Failure::new(path, error.to_string()))?;
+    let mut log = log.map(|log| log.open(layout, options.keep)).transpose()?;
+    let made = match &log {
+        Some(log) => mkfs::write_with_log(layout, &*device, &*log.device, &how),
+        None => mkfs::write(layout, &*device, &how),
+    };
+    made.map_err(|error| Failure::new(path, error.to_string()))?;
+    let mut devices = Devices::new(device);
+    devices.log = log.as_ref().map(|log| Arc::clone(&log.device));
     if let Some(population) = &content.population {
-        population::run(device, population, options.quiet, session)?;
+        population::run(devices, population, options.quiet, session)?;
+    }
+    if let Some(log) = log.take() {
+        log.keep()?;
     }
     new_file.into_iter().try_for_each(NewFile::keep_durably).map_err(host)
 }

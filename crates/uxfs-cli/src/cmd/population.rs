@@ -2,11 +2,10 @@
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use clap::Args;
+use uxfs::Devices;
 use uxfs::clock::Clock;
-use uxfs::disk::BlockDev;
 use uxfs::import::{self, ImportError, Population};
 use uxfs::mkfs::{self, Layout};
 use uxfs_host::{OsStrExt, OsStringExt};
@@ -108,14 +107,14 @@ fn parts(text: &OsStr) -> Vec<Part> {
     parts
 }
 
-/// Fills the volume that mkfs left unfinished on `device`.
+/// Fills the volume that mkfs left unfinished on `devices`.
 pub(crate) fn run(
-    device: Arc<dyn BlockDev>,
+    devices: Devices,
     population: &Population,
     quiet: bool,
     session: &Session,
 ) -> Result<()> {
-    let summary = Bar::during(quiet, |progress| import::populate(device, population, progress));
+    let summary = Bar::during(quiet, |progress| import::populate(devices, population, progress));
     for warning in summary.map_err(failure)?.warnings {
         session.say(format!("uxfs: mkfs: {warning}").as_bytes());
     }

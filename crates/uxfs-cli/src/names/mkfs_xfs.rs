@@ -7,7 +7,7 @@ use std::io::Read;
 use std::path::Path;
 
 use uxfs::mkfs;
-use uxfs_host::OsStrExt;
+use uxfs_host::{OsStrExt, OsStringExt};
 
 use super::installed;
 use super::program::{Given, Line, Program, Stop, as_operand};
@@ -89,6 +89,12 @@ fn check_room(line: &Line, path: &Path) -> Result<(), Stop> {
             return Ok(());
         };
     }
+    if let Some(log) = log_device(line) {
+        std::fs::metadata(&log).map_err(|error| {
+            let why = Failure::host(Path::new(&log), &error);
+            Stop::Usage(format!("Error accessing specified device {why}"))
+        })?;
+    }
     // A size in sectors is rare, and `uxfs mkfs` knows the device's.
     let block = options.block_size.unwrap_or(4096);
     let wanted = options.data.size.and_then(|size| size.bytes(block, 512).ok());
@@ -134,18 +140,30 @@ fn announce_file(line: &Line, what: &str, session: &Session) -> Result<(), Stop>
     Ok(())
 }
 
-/// The words of the values of `-d`.
-fn data_words(given: &Given) -> impl Iterator<Item = &[u8]> {
-    let value = if given.letter == 'd' { given.value.as_bytes() } else { &[] };
+/// The words of the values of the option `letter`.
+fn words(given: &Given, letter: char) -> impl Iterator<Item = &[u8]> {
+    let value = if given.letter == letter { given.value.as_bytes() } else { &[] };
     value.split(|byte| *byte == b',')
+}
+
+/// The device of an external log, which must be there.
+fn log_device(line: &Line) -> Option<OsString> {
+    let mut all = line.options.iter().flat_map(|given| words(given, 'l'));
+    let names = |word: &'_ [u8]| {
+        word.strip_prefix(b"logdev=").or(word.strip_prefix(b"name=")).map(<[u8]>::to_vec)
+    };
+    all.find_map(names).map(OsString::from_vec)
 }
 
 /// Does `-d` say that a file is to be made?
 fn makes_file(line: &Line) -> bool {
-    line.options.iter().flat_map(data_words).any(|word| matches!(word, b"file" | b"file=1"))
+    line.options
+        .iter()
+        .flat_map(|given| words(given, 'd'))
+        .any(|word| matches!(word, b"file" | b"file=1"))
 }
 
 /// Does `-d` name the device?
 fn names_device(given: &Given) -> bool {
-    data_words(given).any(|word| word.starts_with(b"name="))
+    words(given, 'd').any(|word| word.starts_with(b"name="))
 }

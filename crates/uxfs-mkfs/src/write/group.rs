@@ -63,10 +63,10 @@ impl Plan {
         let roots = Roots::new(layout);
         let fixed = layout.units.fixed_blocks();
         let end = layout.ag_len(ag);
-        let log = (layout.log.ag == ag).then_some((layout.log.start.0, layout.log.blocks));
+        let log = layout.log.within(ag);
         // The free space around the log, before the free list is taken from it.
         let mut free = match log {
-            Some((start, len)) => vec![(fixed, start), (start + len, end)],
+            Some((start, len)) => vec![(fixed, start.0), (start.0 + len, end)],
             None => vec![(fixed, end)],
         };
         free.retain(|(start, end)| start < end);
@@ -107,8 +107,8 @@ impl Plan {
         if layout.has(RoCompat::REFLINK) {
             runs.push((self.roots.refcount, 1, RmapOwner::REFC));
         }
-        if layout.log.ag == self.ag {
-            runs.push((layout.log.start.0, layout.log.blocks, RmapOwner::LOG));
+        if let Some((start, len)) = layout.log.within(self.ag) {
+            runs.push((start.0, len, RmapOwner::LOG));
         }
         if !self.chunks.is_empty() {
             runs.push((layout.root_block().0, layout.chunk_blocks(), RmapOwner::INODES));

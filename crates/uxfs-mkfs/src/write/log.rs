@@ -12,21 +12,21 @@ use crate::error::MkfsError;
 const TRANSACTION: u32 = 0xb0c0_d0d0;
 
 impl Writer<'_> {
-    /// Writes the log.
+    /// Writes the log, inside the volume or from the first byte of its own device on.
     pub(super) fn log(&self) -> Result<(), MkfsError> {
         let log = self.layout.log;
-        let block = u64::from(self.layout.units.block);
-        let start = self.geo.ag_daddr(log.ag, log.start).bytes();
-        let len = u64::from(log.blocks) * block;
-        if !self.how.zero_log {
-            self.dev.zero(start, len).map_err(MkfsError::io("log"))?;
+        let len = u64::from(log.blocks) * u64::from(self.layout.units.block);
+        let dev = self.log_dev.unwrap_or(self.dev);
+        let start = log.inside.map_or(0, |(ag, start)| self.geo.ag_daddr(ag, start).bytes());
+        if !self.how.zero_log || self.log_dev.is_some() {
+            dev.zero(start, len).map_err(MkfsError::io("log"))?;
         }
         // If the host is out of space now, the next open tries again and warns the user.
-        match self.dev.allocate(start, len) {
+        match dev.allocate(start, len) {
             Err(error) if host::is_full_for_now(&error) => {}
             other => other.map_err(MkfsError::io("log"))?,
         }
-        self.put("log", start, &self.unmount_record())
+        dev.write_at(start, &self.unmount_record()).map_err(MkfsError::io("log"))
     }
 
     fn unmount_record(&self) -> Vec<u8> {

@@ -38,6 +38,8 @@ pub(crate) struct Writer<'a> {
     layout: &'a Layout,
     geo: Geometry,
     dev: &'a dyn BlockDev,
+    /// The device of an external log.
+    log_dev: Option<&'a dyn BlockDev>,
     how: &'a WriteOptions,
     /// The superblock of an existing volume that grows.
     grown: Option<&'a Superblock>,
@@ -46,17 +48,51 @@ pub(crate) struct Writer<'a> {
 /// Writes the volume. All previous content of the device is lost.
 ///
 /// # Errors
-/// If the device is too short or fails. It may then hold anything except a primary superblock.
+/// If the device is too short or fails. It may then hold anything except a primary superblock. If the
+/// layout has an external log, which [`write_with_log`] writes.
 pub fn write(layout: &Layout, dev: &dyn BlockDev, how: &WriteOptions) -> Result<(), MkfsError> {
-    if dev.len() < layout.size_bytes() {
-        return crate::error::geometry(format!(
-            "the volume takes {} bytes, the device has {}",
-            layout.size_bytes(),
-            dev.len()
-        ));
+    if layout.log_device_bytes().is_some() {
+        return crate::error::usage("the device of the external log is not there");
     }
+    write_all(layout, dev, None, how)
+}
+
+/// Writes a volume whose log is external, and its log to `log_dev`. All previous content of `dev` is lost, and that
+/// of `log_dev` as far as the log reaches.
+///
+/// # Errors
+/// As [`write()`]; if the log of the layout is internal.
+pub fn write_with_log(
+    layout: &Layout,
+    dev: &dyn BlockDev,
+    log_dev: &dyn BlockDev,
+    how: &WriteOptions,
+) -> Result<(), MkfsError> {
+    let Some(needed) = layout.log_device_bytes() else {
+        return crate::error::usage("an internal log has no device");
+    };
+    long_enough("log", needed, log_dev)?;
+    write_all(layout, dev, Some(log_dev), how)
+}
+
+fn long_enough(what: &str, needed: u64, dev: &dyn BlockDev) -> Result<(), MkfsError> {
+    let there = dev.len();
+    if there < needed {
+        let text = format!("the {what} takes {needed} bytes, the device has {there}");
+        return crate::error::geometry(text);
+    }
+    Ok(())
+}
+
+fn write_all(
+    layout: &Layout,
+    dev: &dyn BlockDev,
+    log_dev: Option<&dyn BlockDev>,
+    how: &WriteOptions,
+) -> Result<(), MkfsError> {
+    long_enough("volume", layout.size_bytes(), dev)?;
     let geo = Geometry::new(&layout.superblock());
-    let writer = Writer { layout, geo, dev, how, grown: None };
+    let writer = Writer { layout, geo, dev, log_dev, how, grown: None };
     if !how.zero_log {
         writer.clear_stale()?;
     }
@@ -65,6 +101,10 @@ pub fn write(layout: &Layout, dev: &dyn BlockDev, how: &WriteOptions) -> Result<
         writer.group(ag)?;
     }
     writer.first_inodes()?;
+    // Nothing flushes the log's device later: its record is never written again without the engine.
+    if let Some(log) = log_dev {
+        log.flush().map_err(MkfsError::io("log"))?;
+    }
     if !how.in_progress {
         dev.flush().map_err(MkfsError::io("metadata"))?;
     }
@@ -83,7 +123,7 @@ impl<'a> Writer<'a> {
         dev: &'a dyn BlockDev,
         how: &'a WriteOptions,
     ) -> Self {
-        Self { layout, geo: Geometry::new(sb), dev, how, grown: Some(sb) }
+        Self { layout, geo: Geometry::new(sb), dev, log_dev: None, how, grown: Some(sb) }
     }
 
     /// Writes `bytes` at a byte offset of the device.

@@ -7,6 +7,7 @@
 
 mod bytes;
 mod cases;
+mod external;
 mod pair;
 mod presets;
 mod random;

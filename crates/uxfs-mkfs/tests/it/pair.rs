@@ -1,11 +1,12 @@
 //! Makes one volume twice: with `mkfs.xfs` and with this crate.
 
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use tempfile::TempDir;
 use uxfs_disk::{FileDev, OpenMode};
-use uxfs_mkfs::{Layout, MkfsError, Options, WriteOptions, table, write};
+use uxfs_mkfs::{Layout, MkfsError, Options, WriteOptions, table, write, write_with_log};
 
 pub(crate) const MIB: u64 = 1 << 20;
 pub(crate) const GIB: u64 = 1 << 30;
@@ -61,11 +62,16 @@ pub(crate) enum Outcome {
     OnlyOurs,
 }
 
+/// Stands in a command line for the file of an external log.
+pub(crate) const LOG: &str = "@LOG";
+
 /// Two files of the same length.
 pub(crate) struct Pair {
-    _dir: TempDir,
+    dir: TempDir,
     pub(crate) theirs: PathBuf,
     pub(crate) ours: PathBuf,
+    /// The files of their external log and of ours.
+    pub(crate) logs: Option<[PathBuf; 2]>,
 }
 
 impl Pair {
@@ -75,11 +81,31 @@ impl Pair {
         for path in [&theirs, &ours] {
             std::fs::File::create(path).unwrap().set_len(size).unwrap();
         }
-        Self { _dir: dir, theirs, ours }
+        Self { dir, theirs, ours, logs: None }
+    }
+
+    /// The same with two files of `size` bytes for external logs, which hold other data.
+    pub(crate) fn with_logs(self, size: u64) -> Self {
+        let logs = ["a.log", "b.log"].map(|name| self.dir.path().join(name));
+        for path in &logs {
+            let file = std::fs::File::create(path).unwrap();
+            file.set_len(size).unwrap();
+            file.write_all_at(&[0xa5; 70_000], size / 2).unwrap();
+        }
+        Self { logs: Some(logs), ..self }
+    }
+
+    /// A command line with the name of their log. Ours has its name in the table.
+    fn line(&self, line: &str) -> String {
+        match &self.logs {
+            Some([theirs, _]) => line.replace(LOG, &theirs.to_string_lossy()),
+            None => line.to_owned(),
+        }
     }
 
     /// Makes the volume twice; with `dry` only computes it. The tables must be equal.
     pub(crate) fn make(&self, line: &str, unsupported: bool, dry: bool) -> Result<Outcome, String> {
+        let line = &self.line(line);
         let mut args = vec!["-m", UUID];
         args.extend(line.split_whitespace());
         if dry {
@@ -92,7 +118,7 @@ impl Pair {
                 let wanted = String::from_utf8_lossy(&theirs.stdout);
                 match wanted == table {
                     true => Ok(Outcome::Made),
-                    false if !dry && repair(&self.theirs).is_err() => Ok(Outcome::OnlyOurs),
+                    false if !dry && self.repair_theirs().is_err() => Ok(Outcome::OnlyOurs),
                     false => Err(format!("{line}: table\n{wanted}\nis\n{table}")),
                 }
             }
@@ -111,17 +137,31 @@ impl Pair {
         options.unsupported = unsupported;
         options.apply('m', UUID)?;
         let len = std::fs::metadata(&self.ours).unwrap().len();
+        if let Some([_, log]) = &self.logs {
+            options.log.device_bytes = Some(std::fs::metadata(log).unwrap().len());
+        }
         let layout = Layout::new(&options, len)?;
         if !dry {
             let dev = FileDev::open(&self.ours, OpenMode::Write).unwrap();
-            write(&layout, &dev, &WriteOptions::default())?;
+            match self.logs.as_ref().filter(|_| layout.log_device_bytes().is_some()) {
+                Some([_, log]) => {
+                    let log = FileDev::open(log, OpenMode::Write).unwrap();
+                    write_with_log(&layout, &dev, &log, &WriteOptions::default())?;
+                }
+                None => write(&layout, &dev, &WriteOptions::default())?,
+            }
         }
         Ok(table(&layout, &self.theirs.to_string_lossy()))
     }
 
     /// Checks that xfs_repair finds no problem in our volume.
     pub(crate) fn repair(&self) -> Result<(), String> {
-        repair(&self.ours)
+        repair_with(&self.ours, self.logs.as_ref().map(|[_, log]| log.as_path()))
+    }
+
+    /// The same for theirs.
+    pub(crate) fn repair_theirs(&self) -> Result<(), String> {
+        repair_with(&self.theirs, self.logs.as_ref().map(|[log, _]| log.as_path()))
     }
 }
 
@@ -133,7 +173,14 @@ fn failed_its_verifier(theirs: &Output) -> bool {
 
 /// Checks that xfs_repair finds no problem in a volume.
 pub(crate) fn repair(path: &Path) -> Result<(), String> {
-    let output = tool("xfs_repair", &["-n", "-f"], path);
+    repair_with(path, None)
+}
+
+fn repair_with(path: &Path, log: Option<&Path>) -> Result<(), String> {
+    let log = log.map(Path::to_string_lossy);
+    let mut args = vec!["-n", "-f"];
+    args.extend(log.iter().flat_map(|log| ["-l", log]));
+    let output = tool("xfs_repair", &args, path);
     match output.status.code() {
         Some(0) => Ok(()),
         code => Err(format!(

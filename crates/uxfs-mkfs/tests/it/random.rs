@@ -3,6 +3,7 @@
 use uxfs_oracle::Rng;
 
 use crate::bytes::difference;
+use crate::external::difference_of_logs;
 use crate::pair::{MIB, Outcome, Pair, mkfs, repair};
 
 /// Random options of mkfs; the same seed repeats a run.
@@ -64,6 +65,18 @@ impl Random {
         line
     }
 
+    /// The same for a log on its own device.
+    fn external_log(&mut self, line: &mut String) {
+        *line += " -l logdev=@LOG";
+        let units = ["4k", "8k", "16k", "32k", "64k", "128k", "256k"];
+        let sizes = ["64m", "65m", "70m", "100m", "16384b", "17003b", "10m", "1200b"];
+        for (name, chance, values) in [("su", 30, &units[..]), ("size", 30, &sizes)] {
+            if self.percent(chance) {
+                *line += &format!(",{name}={}", self.of(values));
+            }
+        }
+    }
+
     fn log(&mut self, line: &mut String) {
         let units = ["4k", "8k", "12k", "16k", "32k", "64k", "128k", "256k"];
         let sizes = ["64m", "65m", "70m", "100m", "16384b", "17003b", "512m", "10m", "1200b"];
@@ -110,6 +123,32 @@ fn rounds(seed: u64, rounds: u32, sizes: &[u64], unsupported: bool) {
 #[test]
 fn random_options_agree() {
     rounds(1, 150, &[300, 301, 333, 512, 600, 777, 1024, 5000, 8192, 8193, 9999], false);
+}
+
+#[test]
+fn random_options_with_external_logs_agree() {
+    let mut random = Random(Rng::new(4));
+    let mut made = 0;
+    for round in 0..60 {
+        // Multiples of each stripe unit: for others mkfs.xfs writes beyond the end.
+        let log = random.of(&[10, 64, 66, 90]) * MIB;
+        let pair = Pair::new(random.of(&[300, 512, 777, 5000]) * MIB).with_logs(log);
+        let mut line = random.options();
+        random.external_log(&mut line);
+        let at = format!("seed 4 round {round}:{line}");
+        let outcome =
+            pair.make(&line, false, false).unwrap_or_else(|error| panic!("{at}: {error}"));
+        if !matches!(outcome, Outcome::Made) {
+            continue;
+        }
+        made += 1;
+        if let Some(found) = difference(&pair.theirs, &pair.ours) {
+            assert!(pair.repair_theirs().is_err(), "{at}: {found}");
+        }
+        assert_eq!(difference_of_logs(&pair), None, "{at}");
+        pair.repair().unwrap_or_else(|error| panic!("{at}: {error}"));
+    }
+    assert!(made > 15, "{made}");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use uxfs_mkfs::{Layout, MkfsError};
 
-use crate::pair::{GIB, Outcome, Pair, options};
+use crate::pair::{GIB, MIB, Outcome, Pair, options};
 
 const REFUSED: &[&str] = &[
     "-b size=512",
@@ -16,6 +16,7 @@ const REFUSED: &[&str] = &[
     "-s size=1b",
     "-s size=4096 -l sectsize=512",
     "-l sectsize=4096",
+    "-s size=512 -l sectsize=4096",
     "-d agcount=5k",
     "-d agcount=",
     "-d agcount",
@@ -88,7 +89,19 @@ const REFUSED: &[&str] = &[
     "-l version=1",
     "-l lazy-count=0",
     "-l internal=0",
-    "-l logdev=/dev/null",
+    "-l internal=0,size=70m",
+    "-l logdev=",
+    "-l internal,logdev=@LOG",
+    "-l logdev=@LOG,agnum=1",
+    "-l agnum=1,logdev=@LOG",
+    "-l logdev=@LOG,logdev=@LOG",
+    "-l logdev=@LOG,name=@LOG",
+    "-l file,logdev=@LOG",
+    "-l logdev=@LOG,size=101m",
+    "-l logdev=@LOG,size=10m",
+    "-l logdev=@LOG,size=1m",
+    "-l logdev=@LOG,size=70000k,su=64k",
+    "-l logdev=@LOG,su=5000",
     "-m finobt=0,inobtcount=1",
     "-m rmapbt=2",
     "-m uuid=junk",
@@ -106,7 +119,7 @@ const REFUSED: &[&str] = &[
 
 #[test]
 fn options_that_mkfs_refuses_are_refused() {
-    let pair = Pair::new(GIB);
+    let pair = Pair::new(GIB).with_logs(100 * MIB);
     for line in REFUSED {
         let outcome = pair.make(line, false, true).unwrap();
         assert!(matches!(outcome, Outcome::Refused), "{line}: {outcome:?}");
@@ -143,6 +156,11 @@ fn unusual_but_valid_options_are_accepted() {
         "-n size=2b",
         "-l su=8b -b size=1k",
         "-l internal",
+        "-l sectsize=512 -s size=4096",
+        "-l sectsize=4096 -s size=512",
+        "-s size=4096 -l sectsize=4096",
+        "-l file",
+        "-l file,size=70m",
         "-i sparse",
         "-m finobt",
         "-d noalign=0",
@@ -166,8 +184,8 @@ fn unusual_but_valid_options_are_accepted() {
 fn unsupported_options_are_refused_by_name() {
     for (line, name) in [
         ("-m crc=0", "crc=0"),
-        ("-l internal=0", "external log"),
-        ("-l logdev=/dev/sdb", "external log"),
+        ("-m metadir=1", "metadir=1"),
+        ("-l logdev=/dev/sdb,sectsize=4096", "-l sectsize"),
     ] {
         let error = options(line).and_then(|o| Layout::new(&o, GIB).map(|_| ())).unwrap_err();
         assert!(matches!(error, MkfsError::Unsupported { .. }), "{line}: {error}");

@@ -102,6 +102,10 @@ fn into_new(
             "-p, or the section [proto] of an option file, is for mkfs: an import names its source";
         return Err(ImportError::Usage(problem.into()));
     }
+    if options.mkfs.log.device.is_some() {
+        let problem = "-l logdev is for mkfs: an import makes volumes with the log inside";
+        return Err(ImportError::Usage(problem.into()));
+    }
     let mut origin = options.origin()?;
     origin.probe()?;
     volume::wants_qcow2(&options.image, &options.location)

@@ -6,12 +6,10 @@
 //!    are asked for. All other times are those of the population.
 
 use std::path::Path;
-use std::sync::Arc;
 
 use uxfs_archive::{ProtoOptions, Time};
 use uxfs_core::clock::Clock;
-use uxfs_core::{Fs, OpenOptions};
-use uxfs_disk::BlockDev;
+use uxfs_core::{Devices, Fs, OpenOptions};
 use uxfs_mkfs::Layout;
 
 use super::adjust::{Adjust, Owners, Times};
@@ -88,13 +86,13 @@ fn time(clock: Clock) -> Time {
     Time { sec: now.sec, nsec: now.nsec }
 }
 
-/// Fills the volume on `device`, which was made with
+/// Fills the volume on `devices`, which was made with
 /// [`WriteOptions::in_progress`](uxfs_mkfs::WriteOptions::in_progress), and finishes it.
 ///
 /// # Errors
 /// [`ImportError`]. The volume is then still marked unfinished.
 pub fn populate(
-    device: Arc<dyn BlockDev>,
+    devices: Devices,
     population: &Population,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<ImportSummary, ImportError> {
@@ -110,7 +108,7 @@ pub fn populate(
     open.cache_bytes = CACHE_BYTES;
     open.clock = population.clock;
     open.seed = population.seed;
-    let fs = Fs::open(device, open)?;
+    let fs = Fs::open_devices(devices, open)?;
     let mut summary = fill_all(&fs, (&origin, first), &adjust, true, progress)?;
     fs.close()?;
     summary.created = true;
