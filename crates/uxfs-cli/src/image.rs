@@ -39,8 +39,35 @@ pub(crate) struct Images {
     journal: JournalOptions,
     location: Location,
     quota: Option<QuotaFlags>,
-    logdev: Option<PathBuf>,
-    rtdev: Option<PathBuf>,
+    others: OtherDevices,
+}
+
+/// The external log device and the realtime device that the command line names.
+#[derive(Clone, Default)]
+pub(crate) struct OtherDevices {
+    log: Option<PathBuf>,
+    realtime: Option<PathBuf>,
+}
+
+impl OtherDevices {
+    /// Is there one?
+    #[cfg(target_os = "linux")]
+    pub(crate) fn any(&self) -> bool {
+        self.log.is_some() || self.realtime.is_some()
+    }
+
+    /// Opens them: all devices of the volume whose data is on `data`.
+    pub(crate) fn beside(&self, data: Device, mode: OpenMode) -> Result<Devices, Failure> {
+        let open = |path: &Option<PathBuf>, mode| -> Result<Option<Device>, Failure> {
+            let Some(path) = path else { return Ok(None) };
+            let dev = FileDev::open(path, mode).map_err(|error| Failure::host(path, &error))?;
+            Ok(Some(Arc::new(dev)))
+        };
+        let mut devices = Devices::new(data);
+        devices.log = open(&self.log, mode)?;
+        devices.realtime = open(&self.realtime, OpenMode::Read)?;
+        Ok(devices)
+    }
 }
 
 /// First number for volumes. No device of the host has a number with all these bits set, so a file of
@@ -64,16 +91,9 @@ impl Images {
         self.norecovery
     }
 
-    /// The external log device.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn logdev(&self) -> Option<&Path> {
-        self.logdev.as_deref()
-    }
-
-    /// The realtime device.
-    #[cfg(target_os = "linux")]
-    pub(crate) fn rtdev(&self) -> Option<&Path> {
-        self.rtdev.as_deref()
+    /// The devices besides that of the data.
+    pub(crate) fn others(&self) -> &OtherDevices {
+        &self.others
     }
 
     /// The volume options as arguments for another process.
@@ -89,8 +109,8 @@ impl Images {
         };
         push("--offset", self.location.offset.map(|offset| offset.to_string().into()));
         push("--partition", self.location.partition.as_ref().map(OsString::from));
-        push("--logdev", self.logdev.as_ref().map(OsString::from));
-        push("--rtdev", self.rtdev.as_ref().map(OsString::from));
+        push("--logdev", self.others.log.as_ref().map(OsString::from));
+        push("--rtdev", self.others.realtime.as_ref().map(OsString::from));
         if self.norecovery {
             args.push("--norecovery".into());
         }
@@ -114,8 +134,7 @@ impl Images {
             location: self.location.clone(),
             journal: self.journal,
             quota,
-            logdev: self.logdev.clone(),
-            rtdev: self.rtdev.clone(),
+            others: self.others.clone(),
             open: RefCell::default(),
         }
     }
@@ -123,7 +142,8 @@ impl Images {
     /// Sets the external log device and the realtime device. The server of a mount works in another directory.
     pub(crate) fn with_devices(self, logdev: Option<&Path>, rtdev: Option<&Path>) -> Self {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-        Self { logdev: logdev.map(absolute), rtdev: rtdev.map(absolute), ..self }
+        let others = OtherDevices { log: logdev.map(absolute), realtime: rtdev.map(absolute) };
+        Self { others, ..self }
     }
 
     /// Opens the image at `path`, or returns it if it is open. An image that was first opened for
@@ -145,9 +165,7 @@ impl Images {
         options.norecovery = self.norecovery && !write;
         options.journal = self.journal;
         options.quota = self.quota;
-        let mut devices = Devices::new(dev);
-        devices.log = optional_device(self.logdev.as_deref(), mode)?;
-        devices.realtime = optional_device(self.rtdev.as_deref(), OpenMode::Read)?;
+        let devices = self.others.beside(dev, mode)?;
         let fs =
             Fs::open_devices(devices, options).map_err(|error| self.not_a_volume(path, error))?;
         let volume = VOLUMES + open.len() as u64;
@@ -186,16 +204,6 @@ impl Images {
         }
         first
     }
-}
-
-/// Opens an external log device or a realtime device.
-pub(crate) fn optional_device(
-    path: Option<&Path>,
-    mode: OpenMode,
-) -> Result<Option<Device>, Failure> {
-    let Some(path) = path else { return Ok(None) };
-    let dev = FileDev::open(path, mode).map_err(|error| Failure::host(path, &error))?;
-    Ok(Some(Arc::new(dev)))
 }
 
 /// The text of an I/O error without the error number that Rust appends.

@@ -16,7 +16,7 @@ use clap::Args;
 use signal_hook::consts::{SIGABRT, SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use uxfs::disk::OpenMode;
-use uxfs::{Devices, Fs, forks};
+use uxfs::{Fs, forks};
 use uxfs_fuse::record::ImageId;
 use uxfs_fuse::{Trimming, mounts, server_has_died};
 
@@ -24,7 +24,7 @@ use crate::address;
 use crate::cli::OPTIONS_ID;
 use crate::cmd::opening::{self, Opened};
 use crate::cmd::{fork, remount};
-use crate::image::{Images, optional_device};
+use crate::image::Images;
 use crate::readiness;
 use crate::session::{Failure, Result, Session};
 
@@ -420,8 +420,7 @@ fn opener(
     let id = file.then(|| ImageId::of(image)).transpose();
     let id = id.map_err(|error| Failure::host(image, &error))?;
     let (image, location) = (image.to_owned(), images.location().clone());
-    let logdev = images.logdev().map(Path::to_owned);
-    let rtdev = images.rtdev().map(Path::to_owned);
+    let others = images.others().clone();
     Ok(move |options: &uxfs_fuse::Options| {
         if id.is_some() && ImageId::of(&image).ok() != id {
             return Err(format!("the image is no longer at {}", image.display()));
@@ -430,11 +429,7 @@ fn opener(
         let name = image.display();
         let opened =
             address::open(&image, mode, &location).map_err(|error| format!("{name}: {error}"))?;
-        let mut devices = Devices::new(opened);
-        devices.log =
-            optional_device(logdev.as_deref(), mode).map_err(|failure| failure.to_string())?;
-        devices.realtime = optional_device(rtdev.as_deref(), OpenMode::Read)
-            .map_err(|failure| failure.to_string())?;
+        let devices = others.beside(opened, mode).map_err(|failure| failure.to_string())?;
         Fs::open_devices(devices, options.open_options()).map_err(|error| error.to_string())
     })
 }

@@ -9,14 +9,14 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use uxfs::Fs;
 use uxfs::disk::{BlockDev, OpenMode};
 use uxfs::volume;
-use uxfs::{Devices, Fs};
 use uxfs_fuse::Backing;
 
 use super::shipping::Shipping;
 use crate::address;
-use crate::image::{Images, optional_device};
+use crate::image::Images;
 use crate::session::{Failure, Result};
 
 /// An open volume, and what ships it.
@@ -127,11 +127,8 @@ fn open_on(
     parsed: &uxfs_fuse::Options,
     images: &Images,
 ) -> Result<Fs> {
-    let mut devices = Devices::new(dev);
     let mode = if parsed.read_only { OpenMode::Read } else { OpenMode::Write };
-    devices.log = optional_device(images.logdev(), mode)?;
-    devices.realtime = optional_device(images.rtdev(), OpenMode::Read)?;
-    let fs = Fs::open_devices(devices, parsed.open_options());
+    let fs = Fs::open_devices(images.others().beside(dev, mode)?, parsed.open_options());
     fs.map_err(|error| images.not_a_volume(image, error))
 }
 

@@ -38,7 +38,7 @@ impl Shipping {
         if options.read_only {
             return Err(Failure::bare("option 'ship': the volume is served read-only"));
         }
-        if images.logdev().is_some() || images.rtdev().is_some() {
+        if images.others().any() {
             let why =
                 "option 'ship': a volume with an external log or realtime device cannot be shipped";
             return Err(Failure::bare(why));

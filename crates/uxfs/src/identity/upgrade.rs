@@ -53,9 +53,13 @@ impl Upgrade {
 
     /// Does the volume have it?
     pub fn is_in(self, sb: &Superblock) -> bool {
+        sb.ro_compat().contains(self.ro_compat()) && sb.incompat().contains(self.incompat())
+    }
+
+    fn ro_compat(self) -> RoCompat {
         match self {
-            Self::Inobtcount => sb.ro_compat().contains(RoCompat::INOBTCNT),
-            other => sb.incompat().contains(other.incompat()),
+            Self::Inobtcount => RoCompat::INOBTCNT,
+            Self::Bigtime | Self::Nrext64 | Self::Exchange => RoCompat::empty(),
         }
     }
 
@@ -69,12 +73,7 @@ impl Upgrade {
     }
 
     fn set(self, sb: &mut Superblock) {
-        let mut ro_compat = sb.ro_compat();
-        ro_compat.set(
-            RoCompat::INOBTCNT,
-            ro_compat.contains(RoCompat::INOBTCNT) || self == Self::Inobtcount,
-        );
-        sb.features_ro_compat.set(ro_compat.bits());
+        sb.features_ro_compat.set((sb.ro_compat() | self.ro_compat()).bits());
         sb.features_incompat.set((sb.incompat() | self.incompat()).bits());
     }
 
