@@ -37,7 +37,7 @@ codes! {
     LOG_REPLAYED "log-replayed" Note "The log holds changes that are not on the volume; the check replayed them in memory.";
     LOG_UNFINISHED "log-unfinished" Warning "A logged operation could not be finished; other findings may result from that.";
     LOG "log" Error "The log is damaged.";
-    LOG_EXTERNAL "log-external" Note "The log is on another device and was not checked.";
+    LOG_EXTERNAL "log-external" Note "The log is on another device, which was not given, and was not checked.";
     LSN "lsn-ahead" Error "A structure has an LSN ahead of the log's last record.";
     AGF "agf" Error "An AGF breaks a rule.";
     AGF_FREEBLKS "agf-freeblks" Error "agf_freeblks differs from the free blocks counted.";

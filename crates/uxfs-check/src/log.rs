@@ -86,7 +86,7 @@ impl Log<'_> {
 impl State {
     /// The state of a volume's log, as the caller left it.
     pub(crate) fn of(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock, replay: &Replay) -> Self {
-        if geo.log_start.0 == 0 {
+        if !geo.log_is_within(dev.len()) {
             let message = "it is on another device and was not checked".to_owned();
             return Self { head: None, findings: vec![(code::LOG_EXTERNAL, message)] };
         }
@@ -139,16 +139,17 @@ impl Log<'_> {
     }
 }
 
-/// Checks the internal log.
+/// Checks the log.
 fn check(dev: &dyn BlockDev, geo: &Geometry, sb: &Superblock) -> State {
     let mut state = State::default();
     let mut find = |code, message: &str| state.findings.push((code, message.to_owned()));
     let blocks = u64::from(geo.log_blocks) << (geo.block_log - 9);
-    if !geo.fsb_valid(geo.log_start, geo.log_blocks.into()) || blocks < 2 {
+    let inside = geo.has_external_log() || geo.fsb_valid(geo.log_start, geo.log_blocks.into());
+    if !inside || blocks < 2 {
         find(code::LOG, "it lies outside the volume");
         return state;
     }
-    let log = Log { dev, start: geo.fsb_daddr(geo.log_start), blocks };
+    let log = Log { dev, start: geo.log_daddr(), blocks };
     let Some((mut head, mut cycle)) = log.head() else {
         find(code::LOG, "it cannot be read");
         return state;

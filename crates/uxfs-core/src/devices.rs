@@ -11,9 +11,11 @@ use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, JoinedDev};
 use uxfs_format::geometry::EXTERNAL_LOG;
+use uxfs_format::superblock::Superblock;
 use uxfs_format::{Check, Geometry, Place};
 
 use crate::error::{Error, Result};
+use crate::sb;
 
 /// A device.
 pub type Device = Arc<dyn BlockDev>;
@@ -28,7 +30,7 @@ pub struct Devices {
     pub log: Option<Device>,
     /// The content of realtime files.
     pub realtime: Option<Device>,
-    /// Is `log` a part of `data` already?
+    /// Is `log` a part of `data` already, behind the volume?
     pub(crate) joined: bool,
 }
 
@@ -36,6 +38,26 @@ impl Devices {
     /// A volume on a single device.
     pub fn new(data: Device) -> Self {
         Self { data, log: None, realtime: None, joined: false }
+    }
+
+    /// The data device, with that of an external log joined to it if it was given: what the checker and
+    /// [`replay_in_memory`](crate::replay_in_memory) take. A volume that is damaged, or longer than its data device,
+    /// is left as it is: whoever looks at it reports that.
+    ///
+    /// # Errors
+    /// If the log is longer than its device, or the data device cannot be read.
+    pub fn whole(self) -> Result<Device> {
+        let sector = match sb::read(&*self.data) {
+            Ok(sector) => sector,
+            Err(error @ Error::Io { .. }) => return Err(error),
+            Err(_) => return Ok(self.data),
+        };
+        let Ok(sb) = Superblock::verify(&sector) else { return Ok(self.data) };
+        let geo = Geometry::new(sb);
+        match self.data.len() >> geo.block_log < geo.dblocks {
+            true => Ok(self.data),
+            false => Ok(self.joined(&geo, true)?.data),
+        }
     }
 
     /// Joins the device of an external log to that of the data, if it was given.
@@ -60,10 +82,6 @@ impl Devices {
         let joined = JoinedDev::new(Arc::clone(&self.data), Arc::clone(log), EXTERNAL_LOG.bytes())
             .map_err(|error| Error::Unsupported(error.to_string()))?;
         Ok(Self { data: Arc::new(joined), joined: true, ..self })
-    }
-
-    pub(crate) fn are_joined(&self) -> bool {
-        self.joined
     }
 
     /// Returns the realtime device, if the volume uses one and it was given.

@@ -113,9 +113,6 @@ impl Fs {
     /// [`Error::Busy`] if there is one already, or the volume is frozen; [`Error::Unsupported`] if its log
     /// holds changes that were not replayed; as [`Fs::freeze`].
     pub fn point_in_time(&self, kept_limit: u64) -> Result<PointInTime> {
-        if self.geo.has_external_log() {
-            return Err(Error::Unsupported("a moment of a volume with an external log".into()));
-        }
         self.check_replayed()?;
         let _frozen = self.freeze_for_now()?;
         let head = self.log_head()?;
@@ -124,10 +121,15 @@ impl Fs {
 
     /// Fails if the volume was opened without the changes that its log holds.
     fn check_replayed(&self) -> Result<()> {
-        if self.journal.is_some() || self.recovery.is_some() || self.geo.has_external_log() {
+        if self.journal.is_some() || self.recovery.is_some() {
             return Ok(());
         }
-        match Log::new(&self.superblock())?.state(&*self.bare_dev)? {
+        if !self.geo.log_is_within(self.bare_dev.len()) {
+            return Err(Error::Unsupported(
+                "a moment of a volume whose log is on a device that was not given".into(),
+            ));
+        }
+        match Log::of_volume(&self.superblock())?.state(&*self.bare_dev)? {
             State::Clean => Ok(()),
             State::Dirty => Err(Error::Unsupported(
                 "a moment of a volume whose log was not replayed (norecovery): what the log holds is \
@@ -140,10 +142,10 @@ impl Fs {
     /// Where the next record of a log that is not written to meanwhile begins.
     fn log_head(&self) -> Result<Option<Lsn>> {
         let sb = self.superblock();
-        if sb.is_v4() || self.geo.has_external_log() {
+        if sb.is_v4() || !self.geo.log_is_within(self.bare_dev.len()) {
             return Ok(None);
         }
-        Ok(Some(Log::new(&sb)?.find(&*self.bare_dev)?.head))
+        Ok(Some(Log::of_volume(&sb)?.find(&*self.bare_dev)?.head))
     }
 
     fn open_levels(&self) {

@@ -39,7 +39,7 @@ impl Fs {
         }
         let Examined { devices, sector, geo, options, .. } = &volume;
         let sb = Superblock::verify(sector)?;
-        if sb.is_v4() || geo.has_external_log() && !devices.are_joined() {
+        if sb.is_v4() || geo.has_external_log() && !devices.joined {
             clean_log::require_clean(devices, geo, sb)?;
             return Self::assemble(volume, None);
         }

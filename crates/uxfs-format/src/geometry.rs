@@ -218,6 +218,11 @@ impl Geometry {
         self.log_start.0 == 0
     }
 
+    /// Does a device of this length hold the log? One that an external log is joined to does.
+    pub fn log_is_within(&self, device_bytes: u64) -> bool {
+        !self.has_external_log() || device_bytes > EXTERNAL_LOG.bytes()
+    }
+
     /// Device address of the log; of an external one where its device is joined to that of the data.
     pub fn log_daddr(&self) -> Daddr {
         if self.has_external_log() { EXTERNAL_LOG } else { self.fsb_daddr(self.log_start) }

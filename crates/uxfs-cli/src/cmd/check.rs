@@ -29,7 +29,8 @@ use crate::session::{Failure, Result, Session};
 #[command(after_help = "Examples:\n  \
     uxfs check disk.img\n  \
     uxfs check --json disk.img\n  \
-    uxfs check --norecovery disk.img")]
+    uxfs check --norecovery disk.img\n  \
+    uxfs check --logdev disk.log disk.img")]
 pub(crate) struct Options {
     /// Print a JSON document
     #[arg(long)]
@@ -82,6 +83,16 @@ pub(super) fn verify(
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
     });
+    let whole = images.others().beside(dev, OpenMode::Read).and_then(|devices| {
+        devices.whole().map_err(|error| Failure::volume(path.as_os_str(), error))
+    });
+    let dev = match whole {
+        Ok(dev) => dev,
+        Err(failure) => {
+            session.fail_with(OPERATIONAL, failure);
+            return None;
+        }
+    };
     let (dev, replay) = match images.norecovery() {
         true => (dev, Replay::None),
         false => uxfs::check::replayed(dev),

@@ -3,7 +3,11 @@
 //! As in xfsprogs the log is ignored: a volume whose log is dirty is checked as it is on the device.
 //! `uxfs check` replays the log in memory first.
 
-use uxfs::disk::OpenMode;
+use std::path::Path;
+use std::sync::Arc;
+
+use uxfs::Devices;
+use uxfs::disk::{FileDev, OpenMode};
 use uxfs::volume::Location;
 use uxfs_check::{CheckOptions, LogState, Verdict, check};
 
@@ -17,7 +21,7 @@ pub(super) const PROGRAM: Program = Program {
     letters: "c:defl:Lm:no:Pr:t:vV",
     long: &[],
     script: false,
-    usage: "-n [-dfLPvV] [-m maxmem] [-o subopt[=value]] [-t interval] device|image",
+    usage: "-n [-dfLPvV] [-l logdev] [-m maxmem] [-o subopt[=value]] [-t interval] device|image",
     usage_code: 1,
     run,
 };
@@ -44,6 +48,12 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
     }
     let dev = address::open(path, OpenMode::Read, &Location::whole())
         .map_err(|error| Failure::host(path, &error))?;
+    let mut devices = Devices::new(dev);
+    if let Some(log) = line.value('l').map(Path::new) {
+        let log = FileDev::open(log, OpenMode::Read).map_err(|error| Failure::host(log, &error))?;
+        devices.log = Some(Arc::new(log));
+    }
+    let dev = devices.whole().map_err(|error| Failure::volume(path.as_os_str(), error))?;
     let report = check(&*dev, &CheckOptions::default(), &|_| {})
         .map_err(|error| Failure::new(path, error.to_string()))?;
     session.say(report.to_string().as_bytes());
@@ -64,7 +74,7 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
 
 fn refuse(letter: char) -> Result<(), Stop> {
     let instead = match letter {
-        'l' | 'r' => "uxfs checks no external log and no realtime device",
+        'r' => "uxfs checks no realtime device",
         'c' => "features are added by xfs_admin -O",
         // The others choose how much memory and how many threads are used, what is printed, and
         // what a repair may do, such as -L, which discards the log.

@@ -113,6 +113,73 @@ fn an_external_log_is_given_or_not_replayed() {
 }
 
 #[test]
+fn mkfs_makes_volumes_with_external_logs() {
+    let fixture = Fixture::new();
+    fixture.sh("mkdir -p tree/dir; seq 1 20000 >tree/dir/numbers; ln -s dir/numbers tree/link; \
+            truncate -s 400m a.img");
+    // The table of mkfs.xfs, which names the device of the log.
+    fixture.sh("truncate -s 400m b.img; truncate -s 80m disk.log");
+    let theirs = fixture.sh("mkfs.xfs -m uuid=01234567-89ab-cdef-0123-456789abcdef \
+                             -l logdev=disk.log,size=70m b.img");
+    fixture.sh("rm disk.log");
+    let make = ["mkfs", "-l", "logdev=disk.log,size=70m", "-p", "tree", "a.img"];
+    let ours = fixture.uxfs(&make).good();
+    assert_eq!(ours, theirs.replace("b.img", "a.img"));
+    assert_eq!(fixture.sh("stat -c %s disk.log").trim(), (70 << 20).to_string());
+    fixture.sh("xfs_repair -n -l disk.log a.img >/dev/null 2>&1");
+
+    // A kernel finds the tree and uses the log, and then the library.
+    let script = "set -e\nmount -t xfs -o logdev=/drive/1 /drive/0 /mnt\n\
+                  readlink /mnt/link\ncksum </mnt/link\necho kernel >/mnt/new\numount /mnt\n";
+    let vm = Vm::new(Kernel::Stable);
+    let vm = vm.drive(&fixture.path("a.img"), true).drive(&fixture.path("disk.log"), true);
+    let run = vm.script(script).run().unwrap_or_else(|f| panic!("{f}"));
+    let expected = fixture.sh("echo dir/numbers; cksum <tree/link");
+    assert!(run.stdout.contains(&expected), "{run:?}");
+    let read = fixture.uxfs(&["cat", "--logdev", "disk.log", "a.img:/new"]).good();
+    assert_eq!(read, "kernel\n");
+
+    // What is there stays, unless -f is given; nothing is made of a mistake.
+    let sums = fixture.sh("cat a.img disk.log | cksum");
+    fixture.sh("truncate -s 400m c.img");
+    let refused = fixture.uxfs(&["mkfs", "-l", "logdev=disk.log", "c.img"]).bad(1);
+    assert!(refused.contains("xfs_external_log") && refused.contains("-f"), "{refused}");
+    for (log, why) in [
+        ("a.img", "a.img appears to contain an existing filesystem"),
+        ("none.log", "-l size="),
+        ("./c.img", "same device"),
+        ("/dev/null", "neither a file nor a block device"),
+        ("nbd://localhost/x", "in a file or on a block device"),
+    ] {
+        let option = format!("logdev={log}");
+        let refused = fixture.uxfs(&["mkfs", "-l", &option, "c.img"]).bad(1);
+        assert!(refused.contains(why), "{log}: {refused}");
+    }
+    let missing = ["as", "mkfs.xfs", "-l", "logdev=none.log,size=70m", "c.img"];
+    assert!(fixture.uxfs(&missing).bad(1).contains("none.log"));
+    let import = fixture.uxfs(&["import", "-l", "logdev=x.log,size=70m", "tree", "d.img"]).bad(1);
+    assert!(import.contains("-l logdev is for mkfs"), "{import}");
+    assert_eq!(
+        fixture.sh("cat a.img disk.log | cksum; ls"),
+        format!("{sums}a.img\nb.img\nc.img\ndisk.log\ntree\n")
+    );
+    assert_eq!(fixture.sh("tr -d '\\0' <c.img | wc -c").trim(), "0");
+    fixture.uxfs(&["mkfs", "-q", "-f", "-l", "logdev=disk.log", "c.img"]).good();
+    fixture.sh("xfs_repair -n -l disk.log c.img >/dev/null 2>&1");
+    let log_was_lost = fixture.uxfs(&["ls", "--logdev", "disk.log", "a.img"]).bad(2);
+    assert!(log_was_lost.contains("another volume"), "{log_was_lost}");
+    assert_eq!(
+        fixture
+            .uxfs(&["mkfs", "-N", "-l", "logdev=new.log,size=64m", "c.img"])
+            .good()
+            .lines()
+            .count(),
+        9
+    );
+    assert!(!fixture.path("new.log").exists());
+}
+
+#[test]
 fn a_volume_with_an_external_log_is_mounted() {
     let fixture = Fixture::new();
     fixture.sh("mkdir dir; truncate -s 300m a.img; truncate -s 80m log.img; \

@@ -165,8 +165,8 @@ pub struct Replayed {
     pub unfinished: Option<Error>,
 }
 
-/// Replays the log of the volume on `dev` in memory. Returns `None` if the log is clean or on
-/// another device.
+/// Replays the log of the volume on `dev` in memory. Returns `None` if the log is clean, or on another
+/// device that is not joined to this one ([`Devices::whole`]).
 ///
 /// # Errors
 /// [`Error::DirtyLog`] if the log is damaged or cannot be replayed; other errors if the device does
@@ -174,10 +174,10 @@ pub struct Replayed {
 pub fn replay_in_memory(dev: &Arc<dyn BlockDev>) -> Result<Option<Replayed>> {
     let sector = sb::read(&**dev)?;
     let sb = Superblock::verify(&sector)?;
-    if sb.is_v4() || Geometry::new(sb).has_external_log() {
+    if sb.is_v4() || !Geometry::new(sb).log_is_within(dev.len()) {
         return Ok(None);
     }
-    let log = Log::new(sb)?;
+    let log = Log::of_volume(sb)?;
     let bounds = log.find(&**dev)?;
     if bounds.state != State::Dirty {
         return Ok(None);
