@@ -196,10 +196,23 @@ fn a_volume_with_an_external_log_is_mounted() {
     let died = fixture.uxfs(&["umount", "dir"]).bad(1);
     assert!(died.contains("server had died"), "{died}");
     assert!(fixture.bash("xfs_repair -n -l log.img a.img").err.contains("log"));
+    let sums = fixture.sh("cat a.img log.img | cksum");
+    let report = fixture.uxfs(&["check", "--logdev", "log.img", "a.img"]);
+    assert!(report.code == 2 && report.out.contains("sound, log not replayed"), "{report:?}");
+    let dirty = fixture.uxfs(&["as", "xfs_repair", "-n", "-l", "log.img", "a.img"]).bad(1);
+    assert!(dirty.contains("log is dirty"), "{dirty}");
+    assert_eq!(fixture.sh("cat a.img log.img | cksum"), sums);
     let again = fixture.uxfs(&mount);
     assert!(again.code == 0 && again.err.contains("the log was dirty: recovered"), "{again:?}");
     assert_eq!(fixture.sh("cat dir/file"), "kept\n");
+    assert!(fixture.uxfs(&["scrub", "dir"]).good().contains("clean"));
     fixture.unmount("dir");
+    let report = fixture.uxfs(&["check", "--logdev", "log.img", "a.img"]).good();
+    assert!(report.starts_with("clean: ") && !report.contains("log-external"), "{report}");
+    let alone = fixture.uxfs(&["check", "a.img"]).good();
+    assert!(alone.contains("log-external"), "{alone}");
+    let short = fixture.uxfs(&["check", "--logdev", "/dev/null", "a.img"]).bad(8);
+    assert!(short.contains("its device has"), "{short}");
     fixture.sh("xfs_repair -n -l log.img a.img >/dev/null 2>&1");
     assert_eq!(fixture.uxfs(&["cat", "--logdev", "log.img", "a.img:/file"]).good(), "kept\n");
 }

@@ -1,13 +1,14 @@
-//! Power cuts of a volume whose log is on a device of its own: each device has a volatile cache of its own,
-//! and a flush of one keeps nothing of the other.
+//! Volumes whose log is on a device of its own. In power cuts each device has a volatile cache of its own, and
+//! a flush of one keeps nothing of the other. Checks and scrubs look at the log, too.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use uxfs::scrub::{Scrub, ScrubOptions, scrub};
 use uxfs::{Devices, Fs, NewInode, OpenOptions, WritebackOptions};
-use uxfs_check::{CheckOptions, check};
+use uxfs_check::{CheckOptions, LogState, Report, check};
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_oracle::Rng;
 use uxfs_testkit::{Event, RecordDev, Recording};
@@ -149,7 +150,17 @@ impl Run {
 /// Recovers both devices; what was durable is there, and the volume is sound.
 fn recovered(run: &Run, moment: u64, [data, log]: [MemDev; 2]) -> Result<(), String> {
     let (data, log): (Arc<dyn BlockDev>, Arc<dyn BlockDev>) = (Arc::new(data), Arc::new(log));
-    let fs = open(Arc::clone(&data), log).map_err(|error| error.to_string())?;
+    let whole = || {
+        let mut devices = Devices::new(Arc::clone(&data));
+        devices.log = Some(Arc::clone(&log));
+        devices.whole().map_err(|error| error.to_string())
+    };
+    // What the checker sees without a change is what the recovery then leaves.
+    let (replayed, replay) = uxfs::check::replayed(whole()?);
+    let mut how = CheckOptions::default();
+    how.replay = replay;
+    sound(&*replayed, &how)?;
+    let fs = open(Arc::clone(&data), Arc::clone(&log)).map_err(|error| error.to_string())?;
     let last = run.durable.iter().rev().find(|(at, _)| *at <= moment);
     for round in 0..last.map_or(0, |(_, round)| round + 1) {
         let name = format!("f{round}");
@@ -166,11 +177,79 @@ fn recovered(run: &Run, moment: u64, [data, log]: [MemDev; 2]) -> Result<(), Str
         }
     }
     fs.close().map_err(|error| error.to_string())?;
-    let report = check(&*data, &CheckOptions::default(), &|_| {}).map_err(|e| e.to_string())?;
-    match report.is_clean() {
-        true => Ok(()),
+    match sound(&*whole()?, &CheckOptions::default())?.log {
+        LogState::Clean => Ok(()),
+        other => Err(format!("the log is {other:?} after the volume was closed")),
+    }
+}
+
+/// Checks a volume; an error unless it is sound and its log was looked at.
+fn sound(dev: &dyn BlockDev, how: &CheckOptions) -> Result<Report, String> {
+    let report = check(dev, how, &|_| {}).map_err(|error| error.to_string())?;
+    match report.is_clean() && report.log != LogState::External {
+        true => Ok(report),
         false => Err(report.to_string()),
     }
+}
+
+/// What changes after the moment of a scrub is not seen, and the log is not either.
+#[test]
+fn a_volume_with_an_external_log_is_scrubbed_in_use() {
+    let dir = tempfile::tempdir().unwrap();
+    let (data, log) = (dir.path().join("data.img"), dir.path().join("log.img"));
+    std::fs::File::create(&log).unwrap().set_len(64 * MIB).unwrap();
+    uxfs_oracle::mkfs(&data, 300 * MIB, &["-l", &format!("logdev={}", log.display())]);
+    let fs = open(Arc::new(memory(&data)), Arc::new(memory(&log))).unwrap();
+    let file = |n: u64| format!("a rather long name of file number {n}").into_bytes();
+    for n in 0..300 {
+        let ino = fs.create(fs.root(), &file(n), &NewInode::file(0o644)).unwrap();
+        fs.write_at(ino, 0, &content(n)).unwrap();
+    }
+    fs.quiesce().unwrap();
+    let before = scrub(&fs, ScrubOptions::default(), &|_| {}).unwrap();
+    let moment = Scrub::begin(&fs, ScrubOptions::default()).unwrap();
+    for n in 0..300 {
+        fs.unlink(fs.root(), &file(n)).unwrap();
+    }
+    fs.quiesce().unwrap();
+    fs.create(fs.root(), b"new", &NewInode::dir(0o755)).unwrap();
+    fs.quiesce().unwrap();
+    let report = moment.run(&|_| {}).unwrap();
+    assert!(report.is_clean() && report.log != LogState::External, "{report}");
+    assert_eq!(report.totals, before.totals);
+    drop(moment);
+    let now = scrub(&fs, ScrubOptions::default(), &|_| {}).unwrap();
+    assert!(now.is_clean() && now.totals != before.totals, "{now}");
+    fs.close().unwrap();
+}
+
+/// A byte of the log that changes is reported, and a volume whose log is not at hand is checked without it.
+#[test]
+fn damage_of_an_external_log_is_found() {
+    let run = Run::new(3);
+    let [data, log] = run.cut(run.end, &mut Rng::new(1));
+    let (data, log): (Arc<dyn BlockDev>, Arc<MemDev>) = (Arc::new(data), Arc::new(log));
+    let mut devices = Devices::new(Arc::clone(&data));
+    devices.log = Some(log.clone());
+    open(Arc::clone(&data), log.clone()).unwrap().close().unwrap();
+    let whole = devices.whole().unwrap();
+    sound(&*whole, &CheckOptions::default()).unwrap();
+    let alone = check(&*data, &CheckOptions::default(), &|_| {}).unwrap();
+    assert!(alone.is_clean() && alone.log == LogState::External, "{alone}");
+    // The UUID of all records.
+    for at in (0..64 * MIB).step_by(512) {
+        let mut sector = [0; 512];
+        log.read_at(at, &mut sector).unwrap();
+        if sector[..4] == [0xfe, 0xed, 0xba, 0xbe] {
+            log.write_at(at + 304, &[!sector[304]]).unwrap();
+        }
+    }
+    let report = check(&*whole, &CheckOptions::default(), &|_| {}).unwrap();
+    assert!(!report.is_clean() && report.log == LogState::Damaged, "{report}");
+    // A log that is longer than its device.
+    let mut short = Devices::new(data);
+    short.log = Some(Arc::new(MemDev::new(63 * MIB)));
+    assert!(short.whole().err().unwrap().to_string().contains("its device has"));
 }
 
 #[test]
