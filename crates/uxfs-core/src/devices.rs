@@ -60,6 +60,17 @@ impl Devices {
         }
     }
 
+    /// The data device with that of the log behind it, if there is one, whatever they hold: for what addresses both,
+    /// as the plan of a repair does.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for devices that are too long.
+    pub fn side_by_side(self) -> Result<Device> {
+        let Some(log) = self.log else { return Ok(self.data) };
+        let joined = JoinedDev::new(self.data, log, EXTERNAL_LOG.bytes());
+        Ok(Arc::new(joined.map_err(|error| Error::Unsupported(error.to_string()))?))
+    }
+
     /// Joins the device of an external log to that of the data, if it was given.
     ///
     /// # Errors
@@ -79,9 +90,7 @@ impl Devices {
             let problem = format!("{needed} bytes, its device has {there}");
             return Err(Error::corrupt("log", Place::Volume, Check::Range, problem));
         }
-        let joined = JoinedDev::new(Arc::clone(&self.data), Arc::clone(log), EXTERNAL_LOG.bytes())
-            .map_err(|error| Error::Unsupported(error.to_string()))?;
-        Ok(Self { data: Arc::new(joined), joined: true, ..self })
+        Ok(Self { data: self.clone().side_by_side()?, joined: true, ..self })
     }
 
     /// Returns the realtime device, if the volume uses one and it was given.

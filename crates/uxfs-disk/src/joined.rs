@@ -5,6 +5,9 @@
 //! 2. A device without a write since its last successful flush is not flushed again. A failed flush is
 //!    repeated by the next one.
 //! 3. No transfer crosses from one device to the other: what lies between them cannot be read or written.
+//! 4. But the first device seems to end at a multiple of [`PAGE`]: what is behind its end there reads as zeroes, and
+//!    writes to it are dropped. A layer that works in pages, such as [`Overlay`](crate::Overlay), cuts its last
+//!    page to the length of the whole, which is not that of the first device.
 //!
 //! The engine joins the device of an external log to that of the data.
 
@@ -13,6 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::BlockDev;
+
+/// The length of a page of a layer above.
+const PAGE: u64 = 4096;
 
 /// A device and a second one behind it.
 pub struct JoinedDev {
@@ -78,6 +84,33 @@ impl JoinedDev {
     }
 }
 
+impl JoinedDev {
+    /// How many of `len` bytes from `offset` on are on a device, if the others are behind the first one's end, in its
+    /// last page.
+    fn there(&self, offset: u64, len: usize) -> usize {
+        let end = self.first.dev.len();
+        let last = end.next_multiple_of(PAGE).min(self.at);
+        match offset.checked_add(len as u64) {
+            Some(to) if end < to && to <= last => {
+                end.saturating_sub(offset).min(len as u64) as usize
+            }
+            _ => len,
+        }
+    }
+
+    /// Writes what of `data` is on a device.
+    fn write_with(
+        &self,
+        offset: u64,
+        data: &[u8],
+        write: impl FnOnce(&dyn BlockDev, u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let (part, inside) = self.part(offset);
+        let there = self.there(offset, data.len());
+        if there == 0 { Ok(()) } else { part.wrote(write(&*part.dev, inside, &data[..there])) }
+    }
+}
+
 impl BlockDev for JoinedDev {
     crate::without!(lengthen, as_file);
 
@@ -87,22 +120,27 @@ impl BlockDev for JoinedDev {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let (part, inside) = self.part(offset);
-        part.dev.read_at(inside, buf)
+        let (there, behind) = buf.split_at_mut(self.there(offset, buf.len()));
+        behind.fill(0);
+        if there.is_empty() { Ok(()) } else { part.dev.read_at(inside, there) }
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let (part, inside) = self.part(offset);
-        part.wrote(part.dev.write_at(inside, data))
+        self.write_with(offset, data, |dev, inside, data| dev.write_at(inside, data))
     }
 
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let (part, inside) = self.part(offset);
+        let len = pieces.iter().map(|piece| piece.len()).sum();
+        if self.there(offset, len) < len {
+            let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
+            return self.write_at(offset, &all);
+        }
         part.wrote(part.dev.write_vectored_at(inside, pieces))
     }
 
     fn write_bulk_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let (part, inside) = self.part(offset);
-        part.wrote(part.dev.write_bulk_at(inside, data))
+        self.write_with(offset, data, |dev, inside, data| dev.write_bulk_at(inside, data))
     }
 
     fn has_fua(&self) -> bool {
@@ -111,7 +149,8 @@ impl BlockDev for JoinedDev {
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (part, inside) = self.part(offset);
-        part.dev.write_fua_at(inside, data)
+        let there = self.there(offset, data.len());
+        if there == 0 { Ok(()) } else { part.dev.write_fua_at(inside, &data[..there]) }
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -226,6 +265,29 @@ mod tests {
         assert!(JoinedDev::new(data.clone(), log.clone(), 8191).is_err());
         assert!(JoinedDev::new(data.clone(), log.clone(), u64::MAX - 8191).is_err());
         assert!(JoinedDev::new(data, log, u64::MAX - 8192).is_ok());
+    }
+
+    #[test]
+    fn the_last_page_of_the_first_is_whole() {
+        let (data, log) = (Arc::new(MemDev::new(5120)), Arc::new(MemDev::new(4096)));
+        let joined = Arc::new(JoinedDev::new(data.clone(), log, AT).unwrap());
+        let overlay = crate::Overlay::new(joined.clone(), 1 << 20);
+        overlay.write_at(5000, &[7; 120]).unwrap();
+        overlay.write_back().unwrap();
+        let mut page = [9; 4096];
+        joined.read_at(4096, &mut page).unwrap();
+        assert_eq!(page[904..1024], [7; 120]);
+        assert!(page[..904].iter().chain(&page[1024..]).all(|byte| *byte == 0));
+        joined
+            .write_vectored_at(4096, &[IoSlice::new(&[1; 1024]), IoSlice::new(&[2; 3072])])
+            .unwrap();
+        joined.write_at(6000, &[3; 10]).unwrap();
+        let mut end = [0; 1024];
+        data.read_at(4096, &mut end).unwrap();
+        assert_eq!(end, [1; 1024]);
+        joined.read_at(4096, &mut page).unwrap();
+        assert_eq!((page[1023], page[1024], page[2000]), (1, 0, 0));
+        assert!(joined.read_at(8191, &mut [0; 2]).is_err() && joined.write_at(8192, &[1]).is_err());
     }
 
     #[test]

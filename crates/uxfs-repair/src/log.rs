@@ -24,7 +24,7 @@ const PIECE: usize = 1 << 20;
 /// Replays the log, if it is dirty.
 pub(crate) fn replay(volume: &mut Volume, drop: bool) -> Result<()> {
     let dev: Arc<dyn BlockDev> = Arc::<Overlay>::clone(&volume.dev);
-    let found = Log::new(&volume.sb).and_then(|log| Ok((log.find(&*dev)?, log)));
+    let found = Log::of_volume(&volume.sb).and_then(|log| Ok((log.find(&*dev)?, log)));
     match found {
         Ok((bounds, _)) if bounds.state == State::Clean => {
             volume.log_head = Some(bounds.head);
@@ -72,9 +72,8 @@ fn take_over(volume: &mut Volume, log: &Log, bounds: Bounds, replayed: &Replayed
 
 /// Records that a step writes the log.
 fn note(volume: &mut Volume, step: crate::volume::StepId) {
-    let start = volume.geo.fsb_daddr(volume.geo.log_start).bytes();
-    let len = u64::from(volume.geo.log_blocks) << volume.geo.block_log;
-    volume.covers(step, start, len);
+    let start = volume.geo.log_daddr().bytes();
+    volume.covers(step, start, volume.geo.log_bytes());
 }
 
 fn lost(volume: &mut Volume, problem: &str, drop: bool) -> Result<()> {
@@ -94,8 +93,8 @@ pub(crate) fn make(volume: &mut Volume) -> Result<()> {
     }
     let cycle = volume.highest_lsn.cycle().saturating_add(2).max(2);
     let step = volume.step("log", Place::VOLUME, "it was dropped", "an empty log");
-    let log = Log::new(&volume.sb).map_err(|error| RepairError::Beyond(error.to_string()))?;
-    let start = volume.geo.fsb_daddr(volume.geo.log_start).bytes();
+    let log = Log::of_volume(&volume.sb).map_err(|error| RepairError::Beyond(error.to_string()))?;
+    let start = volume.geo.log_daddr().bytes();
     let tail = Lsn::new(cycle - 1, 0);
     let mut bytes = Vec::with_capacity(PIECE);
     let mut at = start;

@@ -1,11 +1,23 @@
 //! Options of a repair, and its progress.
 
+use uxfs_core::Device;
+
 /// Options of a repair.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 #[non_exhaustive]
 pub struct RepairOptions {
     /// Drop a log that cannot be replayed, with the changes in it.
     pub drop_log: bool,
+    /// The device of an external log. A plan addresses it behind the data, as
+    /// [`Devices::side_by_side`](uxfs_core::Devices::side_by_side) joins the two: that is the device to apply it to.
+    pub log: Option<Device>,
+}
+
+impl core::fmt::Debug for RepairOptions {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let mut all = f.debug_struct("RepairOptions");
+        all.field("drop_log", &self.drop_log).field("log", &self.log.is_some()).finish()
+    }
 }
 
 /// What a repair does at the moment.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashSet;
 use uxfs_check::{CheckOptions, Finding, Replay, Report, Severity, Verdict, check, code};
+use uxfs_core::Devices;
 use uxfs_disk::BlockDev;
 use uxfs_format::features::Incompat;
 use uxfs_format::superblock::Superblock;
@@ -66,6 +67,7 @@ pub fn plan(
 ) -> Result<Plan> {
     let (sb, problem) = superblock::find(&dev)?;
     supported(&sb, &*dev)?;
+    let dev = with_log(&sb, dev, options)?;
     let mut volume = Volume::new(dev, sb);
     progress(Phase::Log);
     if problem.is_some() {
@@ -125,9 +127,6 @@ fn supported(sb: &Superblock, dev: &dyn BlockDev) -> Result<()> {
     if sb.rblocks.get() != 0 {
         return refuse("a volume with a realtime section");
     }
-    if sb.logstart.get() == 0 {
-        return refuse("a volume with an external log");
-    }
     let needed = sb.dblocks.get().saturating_mul(sb.blocksize.get().into());
     if needed > dev.len() {
         let there = dev.len();
@@ -136,6 +135,34 @@ fn supported(sb: &Superblock, dev: &dyn BlockDev) -> Result<()> {
         )));
     }
     Ok(())
+}
+
+/// The device with the log that the volume has, inside or on a device of its own.
+fn with_log(
+    sb: &Superblock,
+    dev: Arc<dyn BlockDev>,
+    options: &RepairOptions,
+) -> Result<Arc<dyn BlockDev>> {
+    let refuse = |what: &str| Err(RepairError::Unsupported(what.into()));
+    let Some(log) = options.log.clone() else {
+        return match sb.logstart.get() {
+            0 => refuse("a volume with an external log whose device is not given (--logdev)"),
+            _ => Ok(dev),
+        };
+    };
+    if sb.logstart.get() != 0 {
+        return refuse("the log of a volume that has its own inside (--logdev)");
+    }
+    let needed = u64::from(sb.logblocks.get()).saturating_mul(sb.blocksize.get().into());
+    if needed > log.len() {
+        let there = log.len();
+        return Err(RepairError::Beyond(format!(
+            "the log has {needed} bytes and its device only {there}: name the right device"
+        )));
+    }
+    let mut devices = Devices::new(dev);
+    devices.log = Some(log);
+    devices.side_by_side().map_err(|error| RepairError::Beyond(error.to_string()))
 }
 
 fn examine(volume: &Volume) -> Result<Report> {

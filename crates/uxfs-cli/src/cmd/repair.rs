@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, Value, json};
-use uxfs::Device;
+use uxfs::Devices;
 use uxfs::disk::OpenMode;
 use uxfs::volume;
 use uxfs_repair::{Plan, RepairError, RepairOptions};
@@ -39,6 +39,7 @@ use crate::{interrupt, json};
     uxfs repair -n disk.img\n  \
     uxfs repair --apply disk.img && uxfs check disk.img\n  \
     uxfs repair --plan plan.json disk.img && uxfs repair --apply=plan.json disk.img\n  \
+    uxfs repair --apply --logdev disk.log disk.img\n  \
     uxfs repair --undo disk.img.undo disk.img")]
 pub(crate) struct Options {
     /// Print a JSON document
@@ -94,9 +95,12 @@ fn act(options: &Options, session: &Session, images: &Images) -> Result<()> {
     let mode = if writes { OpenMode::Write } else { OpenMode::Read };
     let dev =
         volume::open(path, mode, images.location()).map_err(|error| Failure::host(path, &error))?;
+    let devices = images.others().beside(dev, mode)?;
+    let both = devices.clone().side_by_side();
+    let both = both.map_err(|error| Failure::volume(path.as_os_str(), error))?;
     let failed = |error: RepairError| Failure::new(path, error.to_string());
     if let Some(file) = &options.undo {
-        let bytes = uxfs_repair::undo(&*dev, file).map_err(failed)?;
+        let bytes = uxfs_repair::undo(&*both, file).map_err(failed)?;
         return undone(options, session, bytes);
     }
     let plan = match options.apply.as_deref().filter(|saved| !saved.is_empty()).map(Path::new) {
@@ -105,7 +109,7 @@ fn act(options: &Options, session: &Session, images: &Images) -> Result<()> {
                 std::fs::read_to_string(saved).map_err(|error| Failure::host(saved, &error))?;
             Plan::from_json(&text).map_err(|error| Failure::new(saved, error.to_string()))?
         }
-        None => make(options, &dev).map_err(failed)?,
+        None => make(options, devices).map_err(failed)?,
     };
     if let Some(file) = &options.plan {
         let text = json::document("repair-plan", plan.to_json(true));
@@ -113,7 +117,7 @@ fn act(options: &Options, session: &Session, images: &Images) -> Result<()> {
     }
     let applied = options.apply.is_some() && !plan.is_empty();
     if applied {
-        uxfs_repair::apply(&plan, &*dev, &undo).map_err(failed)?;
+        uxfs_repair::apply(&plan, &*both, &undo).map_err(failed)?;
     }
     session.set_code(match (plan.is_empty(), applied) {
         (true, _) => 0,
@@ -144,15 +148,15 @@ fn undo_file(options: &Options) -> Result<PathBuf> {
     Ok(name.into())
 }
 
-fn make(options: &Options, dev: &Device) -> uxfs_repair::Result<Plan> {
+fn make(options: &Options, devices: Devices) -> uxfs_repair::Result<Plan> {
     let mut how = RepairOptions::default();
-    how.drop_log = options.drop_log;
+    (how.drop_log, how.log) = (options.drop_log, devices.log);
     let bar = (!options.quiet && std::io::stderr().is_terminal()).then(|| {
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(8));
         let style = ProgressStyle::with_template("{spinner} {elapsed} {msg}");
         bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
     });
-    let plan = uxfs_repair::plan(Device::clone(dev), &how, &|phase| {
+    let plan = uxfs_repair::plan(devices.data, &how, &|phase| {
         if let Some(bar) = &bar {
             bar.set_message(phase.name());
             bar.tick();

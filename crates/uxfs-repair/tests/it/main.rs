@@ -12,6 +12,7 @@
 mod campaign;
 mod cuts;
 mod damage;
+mod external_log;
 #[path = "../../../uxfs-check/tests/it/fields.rs"]
 mod fields;
 mod files;
