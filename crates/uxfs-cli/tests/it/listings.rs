@@ -302,3 +302,34 @@ fn cat_writes_content_and_holes() {
     fixture.sh("cat t/sparse t/dir/big | cmp - got");
     fixture.uxfs(&["cat", "a.img:/t"]).bad(1);
 }
+
+/// Lines are the parts of the whole documents, with a head of their own.
+#[test]
+fn json_lines_are_the_parts_of_the_documents() {
+    let fixture = Fixture::with_image(&[]);
+    fixture.sh("mkdir -p t/sub; echo a >t/a; ln -s a t/sub/link; touch \"t/$(printf 'n\\377')\"");
+    fixture.uxfs(&["cp", "-r", "t", "a.img:/"]).good();
+    let parsed = |text: &str| -> Vec<serde_json::Value> {
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    for (command, args, key, schema) in [
+        ("find", &["a.img:/t", "-mindepth", "1"][..], "files", "uxfs.file"),
+        ("ls", &["-R", "a.img:/t", "a.img:/t/a"], "directories", "uxfs.directory"),
+    ] {
+        let ran = |option: &str| fixture.uxfs(&[&[command, option], args].concat()).good();
+        let mut whole = parsed(&ran("--json"));
+        let parts = whole[0][key].as_array_mut().unwrap();
+        assert!(parts.len() > 2, "{parts:?}");
+        for part in &mut *parts {
+            let map = part.as_object_mut().unwrap();
+            map.insert("schema".into(), schema.into());
+            map.insert("version".into(), 1.into());
+        }
+        let lines = ran("--json-lines");
+        assert!(lines.starts_with(&format!("{{\"schema\":\"{schema}\",\"version\":1,")), "{lines}");
+        assert_eq!(parsed(&lines), *parts);
+        fixture.uxfs(&[&[command, "--json", "--json-lines"], args].concat()).bad(2);
+    }
+    let missing = fixture.uxfs(&["find", "--json-lines", "a.img:/none"]).bad(1);
+    assert!(missing.contains("\"kind\":\"not-found\""), "{missing}");
+}

@@ -5,7 +5,7 @@ use uxfs::format::inode::{S_IFBLK, S_IFCHR, S_IFMT};
 
 use super::parse::Action;
 use super::predicates::{failed, target};
-use super::{Candidate, Finder, exec, printf};
+use super::{Candidate, Documents, Finder, exec, printf};
 use crate::mode::letters;
 use crate::session::Result;
 use crate::time::Style;
@@ -47,8 +47,10 @@ impl Finder<'_> {
                 if tree::is_link(stat) {
                     json::put_bytes(&mut map, "target", &target(candidate)?);
                 }
-                if let Some(documents) = &mut self.documents {
-                    documents.push(Value::Object(map));
+                match &mut self.documents {
+                    Documents::None => {}
+                    Documents::One(all) => all.push(Value::Object(map)),
+                    Documents::Lines => self.session.print(json::document("file", map))?,
                 }
             }
         }

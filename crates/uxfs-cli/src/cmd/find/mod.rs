@@ -35,7 +35,8 @@ use parse::{Expression, Parsed};
     uxfs find disk.img:/usr -type f -perm -4000 -ls\n  \
     uxfs find disk.img:/ -printf '%y %m %U %G %s %T@ %n %l %P\\n'\n  \
     uxfs find disk.img:/etc -name '*.conf' -newermt 2026-01-01 -exec uxfs cat {} \\;\n  \
-    uxfs find --json disk.img:/etc -newer disk.img:/etc/passwd")]
+    uxfs find --json disk.img:/etc -newer disk.img:/etc/passwd\n  \
+    uxfs find --json-lines disk.img:/ -type f | jq -r .path")]
 pub(crate) struct Options {
     /// Follow symbolic links
     #[arg(short = 'L', overrides_with = "follow_named")]
@@ -48,7 +49,10 @@ pub(crate) struct Options {
     follow_named: bool,
     /// Print the files found as a JSON document, instead of -print
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
+    /// Print a JSON document for each file as it is found, on a line of its own
+    #[arg(long, conflicts_with = "json")]
+    json_lines: bool,
     /// Starting points, then the expression
     #[arg(
         value_name = "IMAGE[:/PATH]... EXPRESSION",
@@ -57,6 +61,13 @@ pub(crate) struct Options {
         allow_hyphen_values = true
     )]
     words: Vec<OsString>,
+}
+
+impl Options {
+    /// Are the files found printed as JSON?
+    pub(crate) fn json(&self) -> bool {
+        self.json || self.json_lines
+    }
 }
 
 /// A search in progress.
@@ -69,9 +80,18 @@ struct Finder<'a> {
     maxdepth: usize,
     /// Commands of `-exec … +`, which take many files.
     commands: Vec<exec::Batch>,
-    /// The files found, for `--json`.
-    documents: Option<Vec<Value>>,
+    documents: Documents,
     quit: bool,
+}
+
+/// What becomes of the files found.
+enum Documents {
+    /// Actions print them.
+    None,
+    /// One document has them all in the end.
+    One(Vec<Value>),
+    /// Each is a document at once.
+    Lines,
 }
 
 /// A file under test.
@@ -121,7 +141,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     if starts.is_empty() {
         return Err(Failure::bare("missing starting point: name an image to search"));
     }
-    let Parsed { expression, settings } = parse::parse(words, images, options.json)?;
+    let Parsed { expression, settings } = parse::parse(words, images, options.json())?;
     let mut finder = Finder {
         session,
         expression: &expression,
@@ -130,7 +150,11 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
         mindepth: settings.mindepth,
         maxdepth: settings.maxdepth,
         commands: settings.commands.iter().cloned().map(exec::Batch::new).collect(),
-        documents: options.json.then(Vec::new),
+        documents: match (options.json, options.json_lines) {
+            (true, _) => Documents::One(Vec::new()),
+            (_, true) => Documents::Lines,
+            _ => Documents::None,
+        },
         quit: false,
     };
     for start in starts {
@@ -146,7 +170,7 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     for command in &mut finder.commands {
         command.finish(session)?;
     }
-    if let Some(documents) = finder.documents.take() {
+    if let Documents::One(documents) = finder.documents {
         let mut map = Map::new();
         map.insert("files".into(), Value::Array(documents));
         session.print(json::document("find", map))?;

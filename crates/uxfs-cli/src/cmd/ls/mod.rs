@@ -28,7 +28,8 @@ use crate::{json, number, pattern};
 #[command(after_help = "Examples:\n  \
     uxfs ls disk.img\n  \
     uxfs ls -la --time-style=long-iso disk.img:/etc\n  \
-    uxfs ls -R --json disk.img:/ | jq -r '.directories[].entries[].name'\n\n\
+    uxfs ls -R --json disk.img:/ | jq -r '.directories[].entries[].name'\n  \
+    uxfs ls -R --json-lines disk.img:/ | jq -r '.entries[].name'\n\n\
     Exit status: 1 for minor problems, 2 if an operand cannot be listed.")]
 pub(crate) struct Options {
     #[command(flatten)]
@@ -150,7 +151,10 @@ pub(crate) struct Options {
     color: When,
     /// Print a JSON document
     #[arg(long)]
-    pub(crate) json: bool,
+    json: bool,
+    /// Print a JSON document for each directory, on a line of its own
+    #[arg(long, conflicts_with = "json")]
+    json_lines: bool,
     /// Directories and files to list
     #[arg(value_name = "IMAGE[:/PATH]", required = true)]
     files: Vec<OsString>,
@@ -207,6 +211,11 @@ struct Lister<'a> {
 }
 
 impl Options {
+    /// Are the entries printed as JSON?
+    pub(crate) fn json(&self) -> bool {
+        self.json || self.json_lines
+    }
+
     fn is_long(&self) -> bool {
         self.long || self.numeric_uid_gid || self.no_owner || self.no_group_long || self.full_time
     }
@@ -341,7 +350,7 @@ impl Lister<'_> {
     }
 
     fn item(&self, name: Vec<u8>, found: Found) -> Item {
-        let wanted = self.options.is_long() || self.colors.is_some() || self.options.json;
+        let wanted = self.options.is_long() || self.colors.is_some() || self.options.json();
         let target = (wanted && tree::is_link(&found.stat)).then(|| {
             let fs = found.fs();
             let target = fs.readlink(found.stat.ino).unwrap_or_default();
@@ -416,8 +425,11 @@ impl Lister<'_> {
     /// Prints one group of files: the content of a directory, or the files among the operands.
     fn group(&mut self, dir: Option<&Found>, items: &[Item], header: Option<&[u8]>) -> Result<()> {
         if self.options.json {
-            self.directories.push(document(dir, items));
+            self.directories.push(Value::Object(document(dir, items)));
             return Ok(());
+        }
+        if self.options.json_lines {
+            return self.session.print(json::document("directory", document(dir, items)));
         }
         let mut out = Vec::new();
         if std::mem::replace(&mut self.begun, true) {
@@ -481,7 +493,7 @@ fn taken(found: &Found) -> u64 {
     found.stat.blocks << found.fs().geo.block_log
 }
 
-fn document(dir: Option<&Found>, items: &[Item]) -> Value {
+fn document(dir: Option<&Found>, items: &[Item]) -> Map<String, Value> {
     let mut map = Map::new();
     if let Some(dir) = dir {
         json::put_bytes(&mut map, "path", &tree::shown(&dir.place));
@@ -496,5 +508,5 @@ fn document(dir: Option<&Found>, items: &[Item]) -> Value {
         Value::Object(map)
     });
     map.insert("entries".into(), entries.collect());
-    Value::Object(map)
+    map
 }
