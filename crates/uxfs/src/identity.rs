@@ -14,7 +14,7 @@ mod upgrade;
 use uxfs_core::{Device, Error, Result, read_superblock};
 use uxfs_format::features::Incompat;
 use uxfs_format::superblock::{CRC_OFFSET, Superblock, has_magic};
-use uxfs_format::{Check, Corrupt, Daddr, Place, Uuid, crc};
+use uxfs_format::{Check, Corrupt, Daddr, Geometry, Place, Uuid, crc};
 use uxfs_journal::recovery::{Log, State, mark_clean};
 
 pub use upgrade::Upgrade;
@@ -30,7 +30,8 @@ pub struct Identity {
 
 impl Identity {
     /// Reads and verifies the primary superblock of the volume on `dev`. The log and everything else
-    /// may be damaged.
+    /// may be damaged. For changes to a volume with an external log `dev` has that, too
+    /// ([`Devices::whole`](uxfs_core::Devices::whole)).
     ///
     /// # Errors
     /// [`Error::NotXfs`], [`Error::Corrupt`], or those of the device.
@@ -58,16 +59,19 @@ impl Identity {
     /// Does the log hold changes that are not in place?
     ///
     /// # Errors
-    /// If the log is external, is damaged, or cannot be read.
+    /// If the log is on a device that was not given, is damaged, or cannot be read.
     pub fn has_dirty_log(&self) -> Result<bool> {
-        Ok(Log::new(&self.sb)?.state(&*self.dev)? == State::Dirty)
+        if !Geometry::new(&self.sb).log_is_within(self.dev.len()) {
+            return Err(Error::Unsupported("the log is on another device: name it".into()));
+        }
+        Ok(Log::of_volume(&self.sb)?.state(&*self.dev)? == State::Dirty)
     }
 
     /// Sets the label; an empty one clears it.
     ///
     /// # Errors
     /// [`Error::Invalid`] if it has more than [`LABEL_MAX`] bytes, [`Error::DirtyLog`],
-    /// [`Error::Unsupported`] for version 4 and external logs, or those of the device.
+    /// [`Error::Unsupported`] for version 4 and logs on devices that were not given, or those of the device.
     pub fn set_label(&mut self, label: &[u8]) -> Result<()> {
         if label.len() > LABEL_MAX || label.contains(&0) {
             return Err(Error::Invalid("a label has at most 12 bytes"));
@@ -93,10 +97,10 @@ impl Identity {
             sb.meta_uuid = if uuid == original { [0; 16] } else { original.0 };
             sb.uuid = uuid.0;
         };
-        let bounds = Log::new(&self.sb)?.find(&*self.dev)?;
+        let bounds = Log::of_volume(&self.sb)?.find(&*self.dev)?;
         let mut new = self.sb;
         changed(&mut new);
-        let log = Log::new(&new)?;
+        let log = Log::of_volume(&new)?;
         self.check_copies()?;
         mark_clean::clear_stale(&log, &*self.dev, &bounds)?;
         mark_clean::write_unmount(&log, &*self.dev, &bounds)?;
@@ -121,9 +125,6 @@ impl Identity {
         }
         if self.sb.incompat().intersects(Incompat::METADIR | Incompat::ZONED) {
             return refused("a volume with metadata directories is not changed");
-        }
-        if self.sb.logstart.get() == 0 {
-            return refused("the log is on another device: use xfs_admin of xfsprogs");
         }
         match self.has_dirty_log()? {
             true => Err(Error::DirtyLog("mount the volume, or run uxfs log quiesce".into())),

@@ -13,13 +13,11 @@ use uxfs::disk::OpenMode;
 use uxfs::format::Uuid;
 use uxfs::identity::{Identity, LABEL_MAX, Upgrade};
 use uxfs::mkfs::random_uuid;
-use uxfs::volume::Location;
 use uxfs_check::{CheckOptions, Verdict, check};
 use uxfs_host::OsStrExt;
 
 use super::program::{Given, Line, Program, Stop, refused};
-use super::volume::{identity, refuse_directory};
-use crate::address;
+use super::volume::{identity_of, refuse_directory, whole};
 use crate::session::{Failure, Session};
 
 pub(super) const PROGRAM: Program = Program {
@@ -34,12 +32,9 @@ pub(super) const PROGRAM: Program = Program {
 };
 
 fn run(line: &Line, session: &Session) -> Result<(), Stop> {
-    let path = match line.operands.as_slice() {
-        [path] => Path::new(path),
-        [_, logdev] => {
-            let what = format!("an external log ({})", logdev.display());
-            return Err(refused(&what, "use xfs_admin of xfsprogs"));
-        }
+    let (path, log) = match line.operands.as_slice() {
+        [path] => (Path::new(path), None),
+        [path, log] => (Path::new(path), Some(Path::new(log))),
         _ => return Err(Stop::Usage("give a device or image".into())),
     };
     for given in &line.options {
@@ -59,10 +54,10 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
         upgrades(given)?;
     }
     if does("O") {
-        refuse_damage(path, session)?;
+        refuse_damage(path, log, session)?;
     }
     let mode = if does("LUO") { OpenMode::Write } else { OpenMode::Read };
-    let mut identity = identity(path, mode)?;
+    let mut identity = identity_of(path, log, mode)?;
     for given in &line.options {
         carry_out(given, path, &mut identity, session)?;
     }
@@ -144,9 +139,8 @@ fn upgrades(given: &Given) -> Result<Vec<Upgrade>, Stop> {
 }
 
 /// Fails if the volume is damaged, or its log dirty.
-fn refuse_damage(path: &Path, session: &Session) -> Result<(), Stop> {
-    let dev = address::open(path, OpenMode::Read, &Location::whole())
-        .map_err(|error| Failure::host(path, &error))?;
+fn refuse_damage(path: &Path, log: Option<&Path>, session: &Session) -> Result<(), Stop> {
+    let dev = whole(path, log, OpenMode::Read)?;
     let report = check(&*dev, &CheckOptions::default(), &|_| {})
         .map_err(|error| Failure::new(path, error.to_string()))?;
     if report.verdict() == Verdict::Damaged || report.incomplete {

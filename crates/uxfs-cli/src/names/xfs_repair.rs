@@ -4,16 +4,12 @@
 //! `uxfs check` replays the log in memory first.
 
 use std::path::Path;
-use std::sync::Arc;
 
-use uxfs::Devices;
-use uxfs::disk::{FileDev, OpenMode};
-use uxfs::volume::Location;
+use uxfs::disk::OpenMode;
 use uxfs_check::{CheckOptions, LogState, Verdict, check};
 
 use super::program::{Line, Program, Stop, refused};
-use super::volume::identity;
-use crate::address;
+use super::volume::{identity, whole};
 use crate::session::{Failure, Session};
 
 pub(super) const PROGRAM: Program = Program {
@@ -46,14 +42,7 @@ fn run(line: &Line, session: &Session) -> Result<(), Stop> {
                    force_geometry to go on";
         return Err(Failure::new(path, why).into());
     }
-    let dev = address::open(path, OpenMode::Read, &Location::whole())
-        .map_err(|error| Failure::host(path, &error))?;
-    let mut devices = Devices::new(dev);
-    if let Some(log) = line.value('l').map(Path::new) {
-        let log = FileDev::open(log, OpenMode::Read).map_err(|error| Failure::host(log, &error))?;
-        devices.log = Some(Arc::new(log));
-    }
-    let dev = devices.whole().map_err(|error| Failure::volume(path.as_os_str(), error))?;
+    let dev = whole(path, line.value('l').map(Path::new), OpenMode::Read)?;
     let report = check(&*dev, &CheckOptions::default(), &|_| {})
         .map_err(|error| Failure::new(path, error.to_string()))?;
     session.say(report.to_string().as_bytes());

@@ -180,6 +180,39 @@ fn mkfs_makes_volumes_with_external_logs() {
 }
 
 #[test]
+fn identity_and_features_of_a_volume_with_an_external_log_change() {
+    let fixture = Fixture::new();
+    fixture.sh("truncate -s 300m a.img; truncate -s 70m a.log; mkdir tree; seq 1 999 >tree/file; \
+            mkfs.xfs -q -m bigtime=0 -i nrext64=0 -l logdev=a.log a.img; \
+            cp --sparse=always a.img b.img; cp --sparse=always a.log b.log");
+    fixture.uxfs(&["cp", "-r", "--logdev", "a.log", "tree", "a.img:/"]).good();
+    let uuid = "01234567-89ab-cdef-0123-456789abcdef";
+    let admin = |args: &[&str]| fixture.uxfs(&[&["as", "xfs_admin"], args].concat());
+    let said = admin(&["-L", "labelled", "-U", uuid, "a.img", "a.log"]).good();
+    assert!(said.contains("new label = \"labelled\"") && said.contains(uuid), "{said}");
+    admin(&["-O", "bigtime=1,nrext64=1", "a.img", "a.log"]).good();
+    fixture.sh("xfs_repair -n -l a.log a.img >/dev/null 2>&1");
+    let shown = fixture.sh("xfs_admin -l -u a.img a.log");
+    assert_eq!(shown, format!("label = \"labelled\"\nUUID = {uuid}\n"));
+    // A kernel refuses a log with another UUID than the volume's.
+    let script = "set -e\nmount -t xfs -o logdev=/drive/1 /drive/0 /mnt\n\
+                  md5sum </mnt/tree/file\necho more >/mnt/more\numount /mnt\n";
+    let vm = Vm::new(Kernel::Current);
+    let vm = vm.drive(&fixture.path("a.img"), true).drive(&fixture.path("a.log"), true);
+    let run = vm.script(script).run().unwrap_or_else(|f| panic!("{f}"));
+    assert_eq!(run.stdout, fixture.sh("md5sum <tree/file"));
+    let report = fixture.uxfs(&["check", "--logdev", "a.log", "a.img"]).good();
+    assert!(report.starts_with("clean: "), "{report}");
+
+    // Nothing changes without the log, with that of another volume, or with a dirty one.
+    let sums = fixture.sh("cat a.img b.log | cksum");
+    assert!(admin(&["-L", "no", "a.img"]).bad(1).contains("another device"));
+    admin(&["-L", "no", "a.img", "b.log"]).bad(1);
+    assert_eq!(fixture.sh("cat a.img b.log | cksum"), sums);
+    assert_eq!(admin(&["-l", "b.img"]).good(), "label = \"\"\n");
+}
+
+#[test]
 fn a_volume_with_an_external_log_is_mounted() {
     let fixture = Fixture::new();
     fixture.sh("mkdir dir; truncate -s 300m a.img; truncate -s 80m log.img; \
