@@ -280,7 +280,6 @@ fn what_is_not_done_is_refused_by_name() {
         ("xfs_admin", &["-c", "1", "a"]),
         ("xfs_admin", &["-j", "a"]),
         ("xfs_admin", &["-e", "a"]),
-        ("xfs_admin", &["-l", "a", "log"]),
         ("xfs_growfs", &["-r", "a"]),
     ] {
         let said = both.ours(name, args).bad(1);
