@@ -17,6 +17,7 @@
 
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::Arc;
 
 use zerocopy::IntoBytes;
@@ -51,11 +52,18 @@ fn new_ring(entries: usize) -> io::Result<Ring> {
     Ring::builder().setup_single_issuer().setup_defer_taskrun().build(entries)
 }
 
-/// Number of processors that this machine may ever have, and so of a connection's rings.
-pub(crate) fn processors() -> u16 {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    let last = list.trim().rsplit(['-', ',']).next().and_then(|last| last.parse::<u16>().ok());
-    last.map_or(1, |last| last.saturating_add(1))
+/// The processors that this machine may ever have, as the kernel lists them.
+pub(crate) const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+
+/// Number of processors in such a list, and so of a connection's rings; `None` if the list cannot be read, as where
+/// no sysfs is mounted. The kernel serves no request before there is a ring for each.
+pub(crate) fn processors(list: &Path) -> Option<u16> {
+    counted(&std::fs::read_to_string(list).ok()?)
+}
+
+/// One more than the last number of a list such as `0-3`.
+pub(crate) fn counted(list: &str) -> Option<u16> {
+    list.trim().rsplit(['-', ',']).next()?.parse::<u16>().ok()?.checked_add(1)
 }
 
 /// Entries of each of `rings` rings: requests of a processor's callers that may be in progress at

@@ -56,6 +56,8 @@ pub enum NoRing {
     SwitchedOff,
     /// This process may make no rings.
     Forbidden,
+    /// The kernel's list of processors cannot be read: each needs a ring.
+    Uncounted,
 }
 
 /// The parameter of the kernel that switches FUSE over io_uring on.
@@ -80,6 +82,7 @@ impl fmt::Display for NoRing {
             }
             Self::SwitchedOff => write!(f, "{PARAMETER} is not Y"),
             Self::Forbidden => f.write_str("this process may not use io_uring"),
+            Self::Uncounted => write!(f, "{} cannot be read: mount sysfs", ring::POSSIBLE),
         }
     }
 }
@@ -116,8 +119,7 @@ impl<S: Filesystem> Session<S> {
         settings: Settings,
     ) -> io::Result<Self> {
         let device = mount::mount(dir, options)?;
-        let (negotiation, use_rings) = negotiate(&server, &device, &settings)?;
-        let rings = use_rings.map(|()| ring::processors());
+        let (negotiation, rings) = negotiate(&server, &device, &settings)?;
         Ok(Self {
             server: Arc::new(server),
             device: Arc::new(device),
@@ -270,17 +272,20 @@ fn read_requests(
     Ok(())
 }
 
-/// Asks for rings if they are wanted and possible. A kernel that could have them has the file
-/// `parameter`.
+/// Asks for rings if they are wanted and possible, and returns their number. A kernel that could have them has
+/// the file `parameter`; `possible` lists the processors.
 fn take_rings(
     negotiation: &mut Negotiation,
     settings: &Settings,
-    parameter: &Path,
-) -> Result<(), NoRing> {
+    (parameter, possible): (&Path, &Path),
+) -> Result<u16, NoRing> {
+    if !settings.ring {
+        return Err(NoRing::NotWanted);
+    }
+    let rings = ring::processors(possible).ok_or(NoRing::Uncounted)?;
     match () {
-        () if !settings.ring => Err(NoRing::NotWanted),
         () if !ring::is_possible() => Err(NoRing::Forbidden),
-        () if negotiation.take(Capabilities::OVER_IO_URING).is_empty() => Ok(()),
+        () if negotiation.take(Capabilities::OVER_IO_URING).is_empty() => Ok(rings),
         () if parameter.exists() => Err(NoRing::SwitchedOff),
         () => Err(NoRing::NotInKernel),
     }
@@ -291,7 +296,7 @@ fn negotiate(
     server: &impl Filesystem,
     device: &Device,
     settings: &Settings,
-) -> io::Result<(Negotiation, Result<(), NoRing>)> {
+) -> io::Result<(Negotiation, Result<u16, NoRing>)> {
     let mut buffer = vec![0; 64 << 10];
     loop {
         let gone = || io::Error::other("the mount ended before it was used");
@@ -313,7 +318,8 @@ fn negotiate(
                 return Err(error);
             }
         };
-        let rings = take_rings(&mut negotiation, settings, Path::new(PARAMETER));
+        let files = (Path::new(PARAMETER), Path::new(ring::POSSIBLE));
+        let rings = take_rings(&mut negotiation, settings, files);
         device.reply(head.unique, Ok(()), &[negotiation.reply().as_bytes()]);
         return Ok((negotiation, rings));
     }
@@ -356,7 +362,8 @@ mod tests {
         let reason = |parameter: &str| {
             let mut offers_nothing = Negotiation::new(&InitIn::default());
             let settings = Settings { threads: 1, ring: true };
-            take_rings(&mut offers_nothing, &settings, Path::new(parameter))
+            let files = (Path::new(parameter), Path::new(ring::POSSIBLE));
+            take_rings(&mut offers_nothing, &settings, files)
         };
         let expected = match ring::is_possible() {
             true => [NoRing::SwitchedOff, NoRing::NotInKernel],
@@ -364,5 +371,27 @@ mod tests {
         };
         assert_eq!([reason("/"), reason("/none")], expected.map(Err));
         assert!(NoRing::SwitchedOff.to_string().contains(PARAMETER));
+    }
+
+    /// With a ring too few the kernel lets every request wait for ever.
+    #[test]
+    fn there_are_no_rings_where_processors_cannot_be_counted() {
+        for (list, count) in [
+            ("0\n", Some(1)),
+            ("0-3\n", Some(4)),
+            ("0,2-7\n", Some(8)),
+            ("", None),
+            ("0-65535", None),
+            ("none", None),
+        ] {
+            assert_eq!(ring::counted(list), count, "{list:?}");
+        }
+        assert_eq!(ring::processors(Path::new("/none")), None);
+        assert!(ring::processors(Path::new(ring::POSSIBLE)).is_some());
+        let mut offers = Negotiation::new(&InitIn::default());
+        let files = (Path::new(PARAMETER), Path::new("/none"));
+        let settings = Settings { threads: 1, ring: true };
+        assert_eq!(take_rings(&mut offers, &settings, files), Err(NoRing::Uncounted));
+        assert!(NoRing::Uncounted.to_string().contains(ring::POSSIBLE));
     }
 }
