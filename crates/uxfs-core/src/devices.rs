@@ -41,8 +41,8 @@ impl Devices {
     }
 
     /// The data device, with that of an external log joined to it if it was given: what the checker and
-    /// [`replay_in_memory`](crate::replay_in_memory) take. A volume that is damaged, or longer than its data device,
-    /// is left as it is: whoever looks at it reports that.
+    /// [`replay_in_memory`](crate::replay_in_memory) take. If the superblock is damaged, or the volume longer
+    /// than its data device, this is the data device alone; the checker reports the damage.
     ///
     /// # Errors
     /// If the log is longer than its device, or the data device cannot be read.
@@ -60,8 +60,8 @@ impl Devices {
         }
     }
 
-    /// The data device with that of the log behind it, if there is one, whatever they hold: for what addresses both,
-    /// as the plan of a repair does.
+    /// The data device with that of the log joined to it, if there is one, without a look at the volume. The
+    /// plan of a repair addresses both devices in this way.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for devices that are too long.

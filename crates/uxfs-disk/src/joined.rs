@@ -5,9 +5,9 @@
 //! 2. A device without a write since its last successful flush is not flushed again. A failed flush is
 //!    repeated by the next one.
 //! 3. No transfer crosses from one device to the other: what lies between them cannot be read or written.
-//! 4. But the first device seems to end at a multiple of [`PAGE`]: what is behind its end there reads as zeroes, and
-//!    writes to it are dropped. A layer that works in pages, such as [`Overlay`](crate::Overlay), cuts its last
-//!    page to the length of the whole, which is not that of the first device.
+//! 4. The last page of the first device is whole: bytes of it behind the device's end read as zeroes, and writes
+//!    to them are dropped. A layer that works in pages, such as [`Overlay`](crate::Overlay), shortens only the
+//!    last page of the whole address space.
 //!
 //! The engine joins the device of an external log to that of the data.
 
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::BlockDev;
 
-/// The length of a page of a layer above.
+/// Bytes of a page of the layers above.
 const PAGE: u64 = 4096;
 
 /// A device and a second one behind it.
@@ -82,12 +82,10 @@ impl JoinedDev {
             None => (&self.first, offset),
         }
     }
-}
 
-impl JoinedDev {
-    /// How many of `len` bytes from `offset` on are on a device, if the others are behind the first one's end, in its
-    /// last page.
-    fn there(&self, offset: u64, len: usize) -> usize {
+    /// How many of `len` bytes from `offset` on a device holds. The others are behind the end of the first
+    /// device, in its last page.
+    fn held(&self, offset: u64, len: usize) -> usize {
         let end = self.first.dev.len();
         let last = end.next_multiple_of(PAGE).min(self.at);
         match offset.checked_add(len as u64) {
@@ -98,7 +96,7 @@ impl JoinedDev {
         }
     }
 
-    /// Writes what of `data` is on a device.
+    /// Writes the part of `data` that a device holds.
     fn write_with(
         &self,
         offset: u64,
@@ -106,8 +104,8 @@ impl JoinedDev {
         write: impl FnOnce(&dyn BlockDev, u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
         let (part, inside) = self.part(offset);
-        let there = self.there(offset, data.len());
-        if there == 0 { Ok(()) } else { part.wrote(write(&*part.dev, inside, &data[..there])) }
+        let held = self.held(offset, data.len());
+        if held == 0 { Ok(()) } else { part.wrote(write(&*part.dev, inside, &data[..held])) }
     }
 }
 
@@ -120,9 +118,9 @@ impl BlockDev for JoinedDev {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<()> {
         let (part, inside) = self.part(offset);
-        let (there, behind) = buf.split_at_mut(self.there(offset, buf.len()));
+        let (held, behind) = buf.split_at_mut(self.held(offset, buf.len()));
         behind.fill(0);
-        if there.is_empty() { Ok(()) } else { part.dev.read_at(inside, there) }
+        if held.is_empty() { Ok(()) } else { part.dev.read_at(inside, held) }
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
@@ -132,7 +130,7 @@ impl BlockDev for JoinedDev {
     fn write_vectored_at(&self, offset: u64, pieces: &[IoSlice<'_>]) -> io::Result<()> {
         let (part, inside) = self.part(offset);
         let len = pieces.iter().map(|piece| piece.len()).sum();
-        if self.there(offset, len) < len {
+        if self.held(offset, len) < len {
             let all: Vec<u8> = pieces.iter().flat_map(|piece| piece.iter().copied()).collect();
             return self.write_at(offset, &all);
         }
@@ -149,8 +147,8 @@ impl BlockDev for JoinedDev {
 
     fn write_fua_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         let (part, inside) = self.part(offset);
-        let there = self.there(offset, data.len());
-        if there == 0 { Ok(()) } else { part.dev.write_fua_at(inside, &data[..there]) }
+        let held = self.held(offset, data.len());
+        if held == 0 { Ok(()) } else { part.dev.write_fua_at(inside, &data[..held]) }
     }
 
     fn flush(&self) -> io::Result<()> {

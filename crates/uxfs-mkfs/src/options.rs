@@ -111,7 +111,7 @@ pub struct LogOptions {
     pub device: Option<String>,
     /// `file=`: that device is a regular file, which is made with the size of the log.
     pub file: Option<bool>,
-    /// Length of that device in bytes, for the default size of the log. No text has it: the caller looks.
+    /// Length of that device in bytes, which the caller sets: the log's default size, and its limit.
     pub device_bytes: Option<u64>,
     /// `size=`: size of the log.
     pub size: Option<Size>,

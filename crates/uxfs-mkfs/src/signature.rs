@@ -273,8 +273,8 @@ fn zfs(dev: &dyn BlockDev) -> io::Result<Option<&'static str>> {
     Ok(found.then_some("zfs_member"))
 }
 
-/// Is there a record of an XFS log in the first 256 KiB? A log without the rest of its volume begins with one, or with the
-/// end of one that began at the end of the device.
+/// Is there a record of an XFS log in the first 256 KiB? An external log begins with one, or with the end of one
+/// that began before the end of the device.
 fn is_log(dev: &dyn BlockDev) -> io::Result<bool> {
     let mut head = vec![0; dev.len().min(256 << 10) as usize];
     dev.read_at(0, &mut head)?;

@@ -8,8 +8,8 @@ use uxfs_core::Device;
 pub struct RepairOptions {
     /// Drop a log that cannot be replayed, with the changes in it.
     pub drop_log: bool,
-    /// The device of an external log. A plan addresses it behind the data, as
-    /// [`Devices::side_by_side`](uxfs_core::Devices::side_by_side) joins the two: that is the device to apply it to.
+    /// The device of an external log. Apply the plan to the device that
+    /// [`Devices::side_by_side`](uxfs_core::Devices::side_by_side) makes of it and the data.
     pub log: Option<Device>,
 }
 

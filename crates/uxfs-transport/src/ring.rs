@@ -55,8 +55,8 @@ fn new_ring(entries: usize) -> io::Result<Ring> {
 /// The processors that this machine may ever have, as the kernel lists them.
 pub(crate) const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
 
-/// Number of processors in such a list, and so of a connection's rings; `None` if the list cannot be read, as where
-/// no sysfs is mounted. The kernel serves no request before there is a ring for each.
+/// Number of processors in such a list, and so of a connection's rings. `None` if the list cannot be read, for
+/// example without sysfs. The kernel serves no request before there is a ring for each processor.
 pub(crate) fn processors(list: &Path) -> Option<u16> {
     counted(&std::fs::read_to_string(list).ok()?)
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::{Map, json};
-use uxfs::Error;
 use uxfs::disk::OpenMode;
+use uxfs::{Device, Error};
 use uxfs_check::{CheckError, CheckOptions, Replay, Report, check};
 
 use crate::address;
@@ -64,6 +64,14 @@ pub(crate) fn run(options: &Options, session: &Session, images: &Images) -> Resu
     session.print(format!("{report}\n"))
 }
 
+/// Opens the volume with its external log, if that was given.
+fn open(path: &Path, images: &Images) -> Result<Device> {
+    let dev = address::open(path, OpenMode::Read, images.location())
+        .map_err(|error| Failure::host(path, &error))?;
+    let devices = images.others().beside(dev, OpenMode::Read)?;
+    devices.whole().map_err(|error| Failure::volume(path.as_os_str(), error))
+}
+
 /// Checks the volume. Reports a volume that cannot be checked, and then returns `None`.
 pub(super) fn verify(
     path: &Path,
@@ -71,10 +79,10 @@ pub(super) fn verify(
     session: &Session,
     images: &Images,
 ) -> Option<Report> {
-    let dev = match address::open(path, OpenMode::Read, images.location()) {
+    let dev = match open(path, images) {
         Ok(dev) => dev,
-        Err(error) => {
-            session.fail_with(OPERATIONAL, Failure::host(path, &error));
+        Err(failure) => {
+            session.fail_with(OPERATIONAL, failure);
             return None;
         }
     };
@@ -83,16 +91,6 @@ pub(super) fn verify(
         let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(10));
         bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
     });
-    let whole = images.others().beside(dev, OpenMode::Read).and_then(|devices| {
-        devices.whole().map_err(|error| Failure::volume(path.as_os_str(), error))
-    });
-    let dev = match whole {
-        Ok(dev) => dev,
-        Err(failure) => {
-            session.fail_with(OPERATIONAL, failure);
-            return None;
-        }
-    };
     let (dev, replay) = match images.norecovery() {
         true => (dev, Replay::None),
         false => uxfs::check::replayed(dev),

@@ -28,9 +28,9 @@ use crate::{address, interrupt, time};
 ///
 /// Prints the geometry to standard output in mkfs.xfs' format. If the file does not exist, mkfs
 /// creates it as a sparse file of the size that -d size= gives, or as a qcow2 image if its name ends
-/// in .qcow2. The root directory belongs to root, as with mkfs.xfs, unless --owner is given. With
-/// SOURCE_DATE_EPOCH in the environment and -m uuid=, the same options make the same volume, byte for
-/// byte.
+/// in .qcow2. With -l size=, mkfs creates the file of an external log (-l logdev=) too. The root
+/// directory belongs to root, as with mkfs.xfs, unless --owner is given. With SOURCE_DATE_EPOCH in the
+/// environment and -m uuid=, the same options make the same volume, byte for byte.
 #[derive(Args)]
 #[command(
     version,

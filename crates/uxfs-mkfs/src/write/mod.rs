@@ -57,8 +57,8 @@ pub fn write(layout: &Layout, dev: &dyn BlockDev, how: &WriteOptions) -> Result<
     write_all(layout, dev, None, how)
 }
 
-/// Writes a volume whose log is external, and its log to `log_dev`. All previous content of `dev` is lost, and that
-/// of `log_dev` as far as the log reaches.
+/// Writes a volume whose log is external, and its log to `log_dev`. All previous content of `dev` is lost,
+/// and that of `log_dev` as far as the log reaches.
 ///
 /// # Errors
 /// As [`write()`]; if the log of the layout is internal.
@@ -101,7 +101,7 @@ fn write_all(
         writer.group(ag)?;
     }
     writer.first_inodes()?;
-    // Nothing flushes the log's device later: its record is never written again without the engine.
+    // A population that follows flushes only the data device.
     if let Some(log) = log_dev {
         log.flush().map_err(MkfsError::io("log"))?;
     }

@@ -31,7 +31,7 @@ pub(super) struct OpenLog {
 }
 
 impl LogDevice {
-    /// The device that `wanted` names for the log; gives its length to `wanted`. `data` is the device of the data.
+    /// The device that `wanted` names for the log. Sets its length in `wanted`. `data` is the data device.
     pub(super) fn of(wanted: &mut mkfs::Options, data: &Path) -> Result<Option<Self>> {
         let Some(path) = wanted.log.device.as_ref().map(PathBuf::from) else { return Ok(None) };
         if address::is(&path) {
