@@ -1,5 +1,5 @@
-//! The formats of other hypervisors' disk images, VMDK and VHDX, which are known also in builds that do not
-//! read them.
+//! The formats of other hypervisors' disk images, VMDK, VHDX and dynamic VHD, which are known also in builds
+//! that do not read them.
 
 use std::fs::File;
 use std::io;
@@ -13,10 +13,14 @@ pub enum Foreign {
     Vmdk,
     /// Hyper-V's, fixed or dynamic.
     Vhdx,
+    /// Hyper-V's older one with a table of blocks. Images of fixed length are no foreign ones:
+    /// [`vhd_len`](crate::vhd_len) is asked before.
+    DynamicVhd,
 }
 
 /// The formats' magic numbers, at the beginning of a file.
-const MAGICS: [(&[u8], Foreign); 2] = [(b"KDMV", Foreign::Vmdk), (b"vhdxfile", Foreign::Vhdx)];
+const MAGICS: [(&[u8], Foreign); 3] =
+    [(b"KDMV", Foreign::Vmdk), (b"vhdxfile", Foreign::Vhdx), (b"conectix", Foreign::DynamicVhd)];
 
 impl Foreign {
     /// The format of the image in a file; `None` if it is in neither.
@@ -39,6 +43,7 @@ impl Foreign {
         match self {
             Self::Vmdk => "VMDK",
             Self::Vhdx => "VHDX",
+            Self::DynamicVhd => "dynamic VHD",
         }
     }
 }

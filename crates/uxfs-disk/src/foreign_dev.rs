@@ -1,9 +1,9 @@
-//! Disk images in the formats of other hypervisors, VMDK and VHDX, for reading. The crates `vmdk-core` and
-//! `vhdx-core` implement the formats.
+//! Disk images in the formats of other hypervisors, VMDK, VHDX and dynamic VHD, for reading. The crates
+//! `vmdk-core` and `vhdx-core` implement the first two, `vhd_dynamic` the third.
 //!
 //! 1. An image is one file. A VMDK that consists of several files, or an image that continues another one,
 //!    is refused: an image from elsewhere must not make uxfs read arbitrary files of the host.
-//! 2. Reads take turns: the crates keep a position in the file.
+//! 2. Reads of VMDK and VHDX take turns: the crates keep a position in the file.
 //! 3. The file is locked against writers by its owner, and never written.
 //!
 //! Used where a volume is opened by path.
@@ -16,13 +16,19 @@ use parking_lot::Mutex;
 use crate::BlockDev;
 use crate::foreign::Foreign;
 use crate::presence::Presence;
+use crate::vhd_dynamic::DynamicVhd;
 
 trait Reader: Read + Seek + Send {}
 impl<T: Read + Seek + Send> Reader for T {}
 
+enum Disk {
+    Positioned(Mutex<Box<dyn Reader>>),
+    DynamicVhd(DynamicVhd),
+}
+
 /// The disk in such an image.
 pub struct ForeignDev {
-    reader: Mutex<Box<dyn Reader>>,
+    disk: Disk,
     /// The image file; its length is checked for truncation.
     file: File,
     presence: Presence,
@@ -36,17 +42,26 @@ impl ForeignDev {
     /// [`io::ErrorKind::InvalidData`] for a damaged image, [`io::ErrorKind::Unsupported`] for an image
     /// that continues another one.
     pub fn open(file: &File, format: Foreign) -> io::Result<Self> {
-        let (reader, len) = match format {
+        let (disk, len) = match format {
             Foreign::Vmdk => vmdk(file.try_clone()?)?,
             Foreign::Vhdx => vhdx(file.try_clone()?)?,
+            Foreign::DynamicVhd => {
+                let image = DynamicVhd::open(file.try_clone()?)?;
+                let len = image.len();
+                (Disk::DynamicVhd(image), len)
+            }
         };
         let file = file.try_clone()?;
         let presence = Presence::new(true, file.metadata()?.len());
-        Ok(Self { reader: Mutex::new(reader), file, presence, len })
+        Ok(Self { disk, file, presence, len })
     }
 }
 
-type Opened = (Box<dyn Reader>, u64);
+type Opened = (Disk, u64);
+
+fn positioned(reader: impl Reader + 'static) -> Disk {
+    Disk::Positioned(Mutex::new(Box::new(reader)))
+}
 
 fn damaged(format: Foreign, error: &dyn core::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("{} image: {error}", format.name()))
@@ -64,7 +79,7 @@ fn vmdk(mut file: File) -> io::Result<Opened> {
         return Err(io::Error::new(io::ErrorKind::Unsupported, text));
     }
     let len = reader.virtual_disk_size();
-    Ok((Box::new(reader), len))
+    Ok((positioned(reader), len))
 }
 
 fn vhdx(file: File) -> io::Result<Opened> {
@@ -72,7 +87,7 @@ fn vhdx(file: File) -> io::Result<Opened> {
     let reader = VhdxReader::from_backing(Backing::File(file), None);
     let reader = reader.map_err(|error| damaged(Foreign::Vhdx, &error))?;
     let len = reader.virtual_disk_size();
-    Ok((Box::new(reader), len))
+    Ok((positioned(reader), len))
 }
 
 fn refused<T>() -> io::Result<T> {
@@ -93,9 +108,14 @@ impl BlockDev for ForeignDev {
         }
         // Data behind the end of a truncated file would read as zeroes.
         self.check_present()?;
-        let mut reader = self.reader.lock();
-        reader.seek(SeekFrom::Start(offset))?;
-        reader.read_exact(buf)
+        match &self.disk {
+            Disk::Positioned(reader) => {
+                let mut reader = reader.lock();
+                reader.seek(SeekFrom::Start(offset))?;
+                reader.read_exact(buf)
+            }
+            Disk::DynamicVhd(image) => image.read_at(offset, buf),
+        }
     }
 
     fn write_at(&self, _offset: u64, _data: &[u8]) -> io::Result<()> {

@@ -43,6 +43,8 @@ mod slice;
 mod storage;
 mod sys;
 mod vhd;
+#[cfg(feature = "vm-images")]
+mod vhd_dynamic;
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -59,7 +61,7 @@ pub use overlay::Overlay;
 pub use qcow2::{Qcow2Dev, create_qcow2};
 pub use qcow2_magic::is_qcow2;
 pub use slice::Slice;
-pub use vhd::{set_vhd_len, vhd_geometry, vhd_len};
+pub use vhd::{set_vhd_len, vhd_checksum, vhd_geometry, vhd_len};
 
 /// Alignment in bytes, in memory and on the device, that direct I/O accepts on all hosts.
 pub const DIRECT_ALIGN: usize = 4096;

@@ -2,7 +2,8 @@
 //! Format Specification).
 //!
 //! 1. A file counts as such an image only if its footer is whole and names exactly the length in front of
-//!    it. Others, with tables (dynamic, differencing), are not read; they begin with a copy of the footer.
+//!    it. Others, with tables (dynamic, differencing), begin with a copy of the footer; `vhd_dynamic` reads
+//!    them.
 
 use std::fs::File;
 use std::io;
@@ -10,9 +11,9 @@ use std::io;
 use uxfs_host::FileExt;
 
 /// Bytes of the footer.
-const FOOTER: u64 = 512;
-/// Offset of the sum of all other bytes.
-const SUM: usize = 64;
+pub(crate) const FOOTER: u64 = 512;
+/// Offset of the footer's checksum.
+pub(crate) const SUM: usize = 64;
 /// The type of a disk of fixed length.
 const FIXED: u32 = 2;
 
@@ -27,12 +28,36 @@ pub fn vhd_len(file: &File) -> io::Result<Option<u64>> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
         other => other?,
     }
-    let number = |at: usize| raw[at..].first_chunk().map_or(0, |bytes| u32::from_be_bytes(*bytes));
-    let current = u64::from(number(48)) << 32 | u64::from(number(52));
-    let others = raw[..SUM].iter().chain(&raw[SUM + 4..]);
-    let sum: u32 = others.map(|byte| u32::from(*byte)).sum();
-    let right = raw.starts_with(b"conectix") && number(60) == FIXED && number(SUM) == !sum;
-    Ok((right && current == len && len > 0).then_some(len))
+    let right = raw.starts_with(b"conectix")
+        && number(&raw, 60) == FIXED
+        && number(&raw, SUM) == vhd_checksum(&raw, SUM);
+    Ok((right && wide_number(&raw, 48) == len && len > 0).then_some(len))
+}
+
+/// A big-endian number of 32 bits; 0 outside of `raw`.
+pub(crate) fn number(raw: &[u8], at: usize) -> u32 {
+    raw.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_be_bytes(*bytes))
+}
+
+/// A big-endian number of 64 bits; 0 outside of `raw`.
+pub(crate) fn wide_number(raw: &[u8], at: usize) -> u64 {
+    raw.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_be_bytes(*bytes))
+}
+
+/// The checksum of a VHD footer or header: the ones' complement of the sum of all bytes but the four of the
+/// checksum itself, which lies at `at` (in a footer 64, in the header of a dynamic image 36). It is stored as a
+/// big-endian number.
+///
+/// ```
+/// let mut raw = [0; 512];
+/// raw[3] = 5;
+/// raw[64..68].fill(0xaa);
+/// assert_eq!(uxfs_disk::vhd_checksum(&raw, 64), !5);
+/// ```
+#[must_use]
+pub fn vhd_checksum(raw: &[u8], at: usize) -> u32 {
+    let others = raw.iter().enumerate().filter(|(i, _)| !(at..at + 4).contains(i));
+    !others.fold(0, |sum: u32, (_, byte)| sum.wrapping_add(u32::from(*byte)))
 }
 
 /// Gives the disk in a VHD image of fixed length another length, durably. What was behind the new end is
@@ -51,9 +76,8 @@ pub fn set_vhd_len(file: &File, len: u64) -> io::Result<()> {
     put(28, b"win ");
     put(48, &len.to_be_bytes());
     put(56, &vhd_geometry(len / 512));
-    put(SUM, &[0; 4]);
-    let sum: u32 = raw.iter().map(|byte| u32::from(*byte)).sum();
-    raw[SUM..SUM + 4].copy_from_slice(&(!sum).to_be_bytes());
+    let sum = vhd_checksum(&raw, SUM);
+    raw[SUM..SUM + 4].copy_from_slice(&sum.to_be_bytes());
     file.write_all_at(&raw, len)?;
     file.sync_all()?;
     if len > before {

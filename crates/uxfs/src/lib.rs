@@ -71,7 +71,7 @@
 //! | `gzip`, `xz`, `zstd` | no | compressed archives; the last two build C libraries |
 //! | `oci` | no | import of OCI images and of composefs' manifests |
 //! | `qcow2` | no | volumes in qcow2 images |
-//! | `vm-images` | no | volumes in VHDX and VMDK images, for reading |
+//! | `vm-images` | no | volumes in VMDK, VHDX and dynamic VHD images, for reading |
 //! | `check` | no | [`check`], the checker; [`scrub`], the checker of volumes in use |
 //! | `full` | no | all of these |
 //!
@@ -204,7 +204,7 @@ pub mod archive {
 pub mod disk {
     pub use uxfs_disk::{
         BlockDev, FileDev, MemDev, OpenMode, Overlay, Slice, emulate, forward, is_qcow2, partition,
-        vhd_geometry, vhd_len, without,
+        vhd_checksum, vhd_geometry, vhd_len, without,
     };
     #[cfg(feature = "qcow2")]
     pub use uxfs_disk::{Qcow2Dev, create_qcow2};

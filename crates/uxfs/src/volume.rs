@@ -1,5 +1,5 @@
 //! Opens the device that holds a volume: a whole file, block device, qcow2 image, fork or VHD image of fixed
-//! length, for reading a VHDX or VMDK image; the part of it behind an offset, or a partition.
+//! length, for reading a VMDK, VHDX or dynamic VHD image; the part of it behind an offset, or a partition.
 //!
 //! 1. If the volume is only a part of a disk, the disk is never truncated, extended or emptied,
 //!    whatever the open mode.
@@ -95,7 +95,7 @@ pub fn open_over(
 #[cfg(feature = "forks")]
 pub(crate) const FORKS_MAX: u32 = 16;
 
-/// Opens a whole disk: a file, a block device, a qcow2 or a VHD image, or a fork.
+/// Opens a whole disk: a file, a block device, an image in a format that is known, or a fork.
 fn disk(path: &Path, mode: OpenMode, elsewhere: Elsewhere<'_>) -> io::Result<Arc<dyn BlockDev>> {
     disk_below(path, mode, 0, elsewhere)
 }
@@ -123,7 +123,7 @@ fn disk_below(
     Ok(Arc::new(InFile { disk, _file: dev }))
 }
 
-/// A disk whose format another crate reads, with the file in which it lies, and so with its lock.
+/// A disk in an image with tables, with the file in which it lies, and so with its lock.
 struct InFile {
     disk: Arc<dyn BlockDev>,
     _file: FileDev,

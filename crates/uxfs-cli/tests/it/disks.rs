@@ -206,7 +206,7 @@ fn volumes_in_qcow2_images_are_made_and_read() {
 
 /// Disks that qemu-img wrote in the formats of other hypervisors.
 #[test]
-fn vmdk_and_vhdx_images_are_read() {
+fn vmdk_vhdx_and_vhd_images_are_read() {
     let fixture = Fixture::new();
     fixture.tree();
     let _ = uxfs_oracle::program("qemu-img", "qemu-utils");
@@ -225,6 +225,8 @@ fn vmdk_and_vhdx_images_are_read() {
         ("stream.vmdk", "vmdk -o subformat=streamOptimized"),
         ("dynamic.vhdx", "vhdx"),
         ("fixed.vhdx", "vhdx -o subformat=fixed"),
+        ("dynamic.vhd", "vpc -o subformat=dynamic"),
+        ("exact.vhd", "vpc -o subformat=dynamic,force_size=on"),
     ] {
         fixture
             .sh(&format!("qemu-img convert -f raw -O {format} d.raw {name}; md5sum {name} >sum"));
@@ -235,6 +237,9 @@ fn vmdk_and_vhdx_images_are_read() {
         let words = uxfs(&["rm", &format!("{name}:/large")]).bad(1);
         assert!(words.contains("only reads"), "{words}");
         uxfs(&["import", "-q", "t", name]).bad(1);
+        let words = fixture.uxfs(&["disk", "resize", name, "1G"]).bad(1);
+        assert!(words.contains("only reads"), "{words}");
+        fixture.uxfs(&["disk", "info", name]).good();
         fixture.sh("md5sum -c --quiet sum");
         // In the midst of the data.
         fixture.sh(&format!("truncate -s 2500000 {name}"));
@@ -245,6 +250,17 @@ fn vmdk_and_vhdx_images_are_read() {
          qemu-img create -q -f vmdk -b base.vmdk -F vmdk delta.vmdk; \
          qemu-img create -q -f vmdk -o subformat=twoGbMaxExtentFlat parts.vmdk 64M");
     assert!(fixture.uxfs(&["info", "delta.vmdk"]).bad(1).contains("continues another image"));
+    // qemu-img makes no differencing VHD: the type of a dynamic one is changed, in the footer and in its copy.
+    fixture.sh(r#"qemu-img create -q -f vpc -o subformat=dynamic delta.vhd 64M; python3 - <<'END'
+raw = bytearray(open('delta.vhd', 'rb').read())
+for at in 0, len(raw) - 512:
+    raw[at + 63] = 4
+    raw[at + 64:at + 68] = bytes(4)
+    raw[at + 64:at + 68] = (0xffffffff - sum(raw[at:at + 512])).to_bytes(4, 'big')
+open('delta.vhd', 'wb').write(raw)
+END"#);
+    let words = fixture.uxfs(&["info", "delta.vhd"]).bad(1);
+    assert!(words.contains("a differencing VHD image") && words.contains("delta.vhd"), "{words}");
     assert!(fixture.uxfs(&["info", "parts.vmdk"]).bad(1).contains("qemu-img convert"));
 }
 

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 
 use super::Label;
-use uxfs::disk::vhd_geometry;
+use uxfs::disk::{vhd_checksum, vhd_geometry};
 use uxfs_host::FileExt;
 
 /// 2000-01-01, seconds since 1970: the footer counts from there.
@@ -39,8 +39,8 @@ fn footer(len: u64, label: &Label) -> [u8; 512] {
     // A disk of fixed length.
     put(60, &2u32.to_be_bytes());
     put(68, &label.uuid.0);
-    let sum: u32 = raw.iter().map(|byte| u32::from(*byte)).sum();
-    raw[64..68].copy_from_slice(&(!sum).to_be_bytes());
+    let sum = vhd_checksum(&raw, 64);
+    raw[64..68].copy_from_slice(&sum.to_be_bytes());
     raw
 }
 
