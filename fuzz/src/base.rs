@@ -249,7 +249,7 @@ pub fn write_seeds(dir: &Path) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Seeds of partition tables, qcow2 images and documents.
+/// Seeds of partition tables, dynamic VHD images and documents.
 fn more(seeds: &mut Seeds) {
     let mut add = |target, seed: Vec<u8>| seeds.entry(target).or_default().push(seed);
     // A boot record with four entries, the last of them extended, and the record that leads to.
@@ -279,6 +279,7 @@ fn more(seeds: &mut Seeds) {
         }
         add("partition", [&[how][..], &[0; 512], &header, &entries].concat());
     }
+    add("vhd", dynamic_vhd());
     for line in MANIFESTS {
         add("manifest", line.as_bytes().to_vec());
     }
@@ -288,6 +289,31 @@ fn more(seeds: &mut Seeds) {
     for text in LAYOUTS {
         add("oci", text.as_bytes().to_vec());
     }
+}
+
+/// A dynamic VHD image of three blocks of 4 KiB, as the target takes it: the second has no place, the third is
+/// cut by the disk's end, and one bit in eight of the bitmaps is clear.
+fn dynamic_vhd() -> Vec<u8> {
+    let mut raw = vec![0; 2048];
+    let mut put = |at: usize, bytes: &[u8]| raw[at..at + bytes.len()].copy_from_slice(bytes);
+    put(12, &0x0001_0000_u32.to_be_bytes());
+    put(16, &512_u64.to_be_bytes());
+    put(48, &(2 * 4096 + 1024_u64).to_be_bytes());
+    put(60, &3_u32.to_be_bytes());
+    put(512 + 16, &1536_u64.to_be_bytes());
+    put(512 + 24, &0x0001_0000_u32.to_be_bytes());
+    put(512 + 28, &3_u32.to_be_bytes());
+    put(512 + 32, &4096_u32.to_be_bytes());
+    for (slot, entry) in [4, u32::MAX, 13].into_iter().enumerate() {
+        put(1536 + 4 * slot, &entry.to_be_bytes());
+    }
+    for content in [1, 2] {
+        let bitmap = raw.len();
+        raw.resize(bitmap + 512, 0);
+        raw[bitmap] = 0xef;
+        raw.resize(bitmap + 512 + 4096, content);
+    }
+    raw
 }
 
 /// Lines in composefs' format.

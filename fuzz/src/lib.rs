@@ -42,7 +42,7 @@ pub use blocks::{
     agf, agfl, agi, attr_leaf, attr_remote, bmbt, btree, da_node, dir_block, dir_data, dir_free,
     dir_leaf1, dir_leafn, log, superblock, symlink,
 };
-pub use disks::{partition, qcow2};
+pub use disks::{partition, qcow2, vhd};
 pub use dumps::{mdrestore, metadump};
 pub use guests::{chain, guest};
 pub use image::image;
