@@ -267,6 +267,7 @@ impl Build<'_> {
         wanted.headroom = Headroom::Percent(5);
         wanted.mkfs = xfs.mkfs.clone();
         wanted.owners = xfs.owners.clone();
+        wanted.labels = xfs.labels.clone();
         wanted.source_date_epoch = self.epoch;
         wanted.force = true;
         wanted.left_out = vec![self.output.to_owned(), self.work.path().to_owned()];

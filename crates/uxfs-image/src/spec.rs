@@ -97,6 +97,8 @@ pub struct Xfs {
     /// Options of mkfs.xfs, as `["-m rmapbt=1", "-i size=1024"]`.
     #[serde(default)]
     pub mkfs: Vec<String>,
+    /// Where the rules for the files' SELinux labels come from; without it, files keep the labels of the source.
+    pub file_contexts: Option<Contexts>,
 }
 
 /// A FAT volume and the files in it.
@@ -139,6 +141,52 @@ pub enum Size {
     Minimize,
     /// Everything that other partitions leave of the disk.
     Rest,
+}
+
+/// Where rules for SELinux labels come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Contexts {
+    /// The policy in the tree that fills the volume: `"auto"`.
+    Auto,
+    /// Files of rules; the rules of a later one have precedence.
+    Files(Vec<PathBuf>),
+}
+
+struct ContextsVisitor;
+
+impl<'de> Visitor<'de> for ContextsVisitor {
+    type Value = Contexts;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"auto\", or a list of files such as [\"file_contexts\"]")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Contexts, E> {
+        match text {
+            "auto" => Ok(Contexts::Auto),
+            _ => Err(E::invalid_value(de::Unexpected::Str(text), &self)),
+        }
+    }
+
+    fn visit_seq<A: de::SeqAccess<'de>>(self, mut list: A) -> Result<Contexts, A::Error> {
+        let mut files = Vec::new();
+        while let Some(file) = list.next_element::<PathBuf>()? {
+            files.push(file);
+        }
+        match &*files {
+            [] => Err(de::Error::invalid_length(0, &self)),
+            files if files.iter().any(|file| file.as_os_str() == "auto") => {
+                Err(de::Error::custom("\"auto\" stands alone, not in a list of files"))
+            }
+            _ => Ok(Contexts::Files(files)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Contexts {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(ContextsVisitor)
+    }
 }
 
 struct SizeVisitor;
@@ -238,6 +286,9 @@ mod tests {
             ("[[partition]]\nname = \"x\"", 1, "missing field `type`"),
             ("\n[disk]\nsize = -1", 3, "invalid value"),
             ("[disk]\nsize = \"rest\"", 2, "only the size of a partition"),
+            ("[[partition]]\ntype='home'\nxfs.file-contexts = 'rules'", 3, "a list of files"),
+            ("[[partition]]\ntype='home'\nxfs.file-contexts = []", 3, "a list of files"),
+            ("[[partition]]\ntype='home'\nxfs.file-contexts = ['a', 'auto']", 3, "stands alone"),
             ("[disk\n", 1, ""),
         ] {
             let Err(ImageError::Spec { line: at, problem }) = Spec::parse(text) else {

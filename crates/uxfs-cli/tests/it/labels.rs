@@ -292,6 +292,51 @@ fn copies_have_labels() {
     assert!(labels(&fixture, "a.img")["/opt/x/y.so"].contains("unknown_to_all_t"));
 }
 
+/// A disk's volumes have the labels of an import, whatever their size and their source.
+#[test]
+fn volumes_of_disks_have_the_labels_of_setfiles() {
+    let fixture = system();
+    with_policy(&fixture);
+    let auto = setfiles(&fixture, "t/etc/selinux/mine/contexts/files/file_contexts");
+    let mut given = setfiles(&fixture, RULES);
+    let second = "system_u:object_r:of_a_second_file_t:s0";
+    given.insert("/etc/passwd".to_owned(), second.to_owned());
+    // The description lies elsewhere: its paths are relative to it.
+    fixture.sh(&format!(
+        "tar cf t.tar -C t .; mkdir spec; cp {RULES} {RULES}.homedirs {RULES}.subs_dist spec/; \
+         echo '/etc/passwd -- {second}' >spec/second"
+    ));
+    let spec = "[[partition]]\ntype='home'\nsize='minimize'\n\
+        xfs={source='../t',file-contexts='auto'}\n\
+        [[partition]]\ntype='srv'\nsize='320M'\nxfs={source='../t',file-contexts=['file_contexts','second']}\n\
+        [[partition]]\ntype='var'\nsize='minimize'\nxfs={source='../t.tar',file-contexts='auto'}\n\
+        [[partition]]\ntype='tmp'\nsize='320M'\nxfs={source='../t'}\n\
+        [[partition]]\ntype='linux-generic'\nsize='320M'\nxfs={file-contexts=['file_contexts']}\n";
+    std::fs::write(fixture.path("spec/disk.toml"), spec).unwrap();
+    for image in ["a.img", "b.img"] {
+        let build =
+            format!("SOURCE_DATE_EPOCH=1700000000 uxfs disk build -q spec/disk.toml -o {image}");
+        fixture.bash(&build).good();
+    }
+    fixture.sh("cmp a.img b.img");
+    let volumes = fixture.uxfs(&["disk", "info", "a.img"]).good();
+    let mut found = Vec::new();
+    for line in volumes.lines().skip(2) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let [number, name, start] = [0, 2, 3].map(|at| words[at]);
+        fixture.sh(&format!("tail -c +$(({start} + 1)) a.img >p{number}.img"));
+        found.push((name.to_owned(), labels(&fixture, &format!("p{number}.img"))));
+    }
+    let names: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["home", "srv", "var", "tmp", "linux-generic"]);
+    assert_same(&found[0].1, &auto);
+    assert_same(&found[1].1, &given);
+    assert_same(&found[2].1, &auto);
+    assert!(found[3].1.is_empty());
+    let root = [("/".to_owned(), "system_u:object_r:root_t:s0".to_owned())];
+    assert_same(&found[4].1, &root.into());
+}
+
 #[test]
 fn errors_name_file_and_line() {
     let fixture = system();

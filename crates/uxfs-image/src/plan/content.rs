@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use uxfs::clock::Clock;
 use uxfs::format::Uuid;
 use uxfs::import::{ImportSource, Owners};
+use uxfs::labels::Labels;
 use uxfs::mkfs;
 
 use super::{Origin, Partition};
@@ -32,6 +33,7 @@ pub(crate) struct Xfs {
     pub(crate) source: Option<ImportSource>,
     pub(crate) owners: Owners,
     pub(crate) mkfs: mkfs::Options,
+    pub(crate) labels: Option<Labels>,
 }
 
 /// A FAT volume.
@@ -150,7 +152,35 @@ impl Context<'_> {
                 maps.push(text.parse().map_err(|error| wrong(format!("'{text}': {error}")))?);
             }
         }
-        Ok(Xfs { source, owners, mkfs })
+        let labels = self.labels(given.file_contexts.as_ref(), source.as_ref())?;
+        Ok(Xfs { source, owners, mkfs, labels })
+    }
+
+    /// The rules for labels. Those of files and of a directory's policy are read now, so that a mistake in them
+    /// is found before anything is written; the policy of another source is known when it was imported.
+    fn labels(
+        &self,
+        given: Option<&spec::Contexts>,
+        source: Option<&ImportSource>,
+    ) -> Result<Option<Labels>> {
+        let wrong = |problem: &dyn std::fmt::Display| {
+            self.partition.wrong(format!("xfs: file-contexts: {problem}"))
+        };
+        let labels = match (given, source) {
+            (None, _) => return Ok(None),
+            (Some(spec::Contexts::Files(files)), _) => {
+                let files: Vec<PathBuf> = files.iter().map(|file| self.origin.path(file)).collect();
+                Labels::from_files(&files)
+            }
+            (Some(spec::Contexts::Auto), None) => {
+                return Err(wrong(&"\"auto\" is the policy in the source, and there is no source"));
+            }
+            (Some(spec::Contexts::Auto), Some(ImportSource::Tree(tree))) if tree.is_dir() => {
+                Labels::Auto.of_tree(tree).map(Labels::Rules)
+            }
+            (Some(spec::Contexts::Auto), Some(_)) => Ok(Labels::Auto),
+        };
+        labels.map(Some).map_err(|error| wrong(&error))
     }
 
     /// The source of a tree; `None` for an empty volume.

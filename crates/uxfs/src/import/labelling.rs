@@ -13,9 +13,7 @@ use uxfs_selinux::{FileContexts, FileKind, XATTR};
 
 use super::error::ImportError;
 use super::origin::ImportSource;
-use crate::labels::{
-    HostRoot, LabelEvent, Labeller, Labels, RelabelError, RelabelOptions, relabel,
-};
+use crate::labels::{LabelEvent, Labeller, Labels, RelabelError, RelabelOptions, relabel};
 
 /// How the files of an import get their labels.
 #[derive(Clone, Debug, Default)]
@@ -33,9 +31,8 @@ impl Labelling {
         let contexts = match (labels, source) {
             (None, _) => return Ok(Self::default()),
             (Some(Labels::Rules(rules)), _) => Arc::clone(rules),
-            (Some(Labels::Auto), ImportSource::Tree(path)) if fresh && path.is_dir() => {
-                let mut root = HostRoot::open(path).map_err(ImportError::host(path))?;
-                Arc::new(FileContexts::auto(&mut root)?)
+            (Some(labels), ImportSource::Tree(path)) if fresh && path.is_dir() => {
+                labels.of_tree(path)?
             }
             (Some(Labels::Auto), _) => return Ok(Self { contexts: None, second_pass: true }),
         };

@@ -5,7 +5,7 @@
 //! 3. A file with several names gets one label, by the name that comes first: in the order of an
 //!    import's source, or in the order of the bytes when a volume is relabelled.
 //!
-//! Used by `uxfs import`, `uxfs cp` and `uxfs relabel`.
+//! Used by `uxfs import`, `uxfs cp`, `uxfs relabel`, `uxfs mkfs -p` and `uxfs disk build`.
 
 mod labeller;
 mod relabel;
@@ -38,7 +38,31 @@ impl Labels {
     pub fn from_names<P: AsRef<Path>>(names: &[P]) -> Result<Self, ContextsError> {
         match names {
             [name] if name.as_ref() == Path::new("auto") => Ok(Self::Auto),
-            names => Ok(Self::Rules(Arc::new(FileContexts::load(names)?))),
+            files => Self::from_files(files),
+        }
+    }
+
+    /// Reads rules from files, whatever their names.
+    ///
+    /// # Errors
+    /// [`FileContexts::load`]'s.
+    pub fn from_files<P: AsRef<Path>>(files: &[P]) -> Result<Self, ContextsError> {
+        Ok(Self::Rules(Arc::new(FileContexts::load(files)?)))
+    }
+
+    /// The rules for the files of a directory of the host: with [`Labels::Auto`], those of the policy in it.
+    ///
+    /// # Errors
+    /// The directory cannot be opened; [`FileContexts::auto`]'s.
+    pub fn of_tree(&self, top: &Path) -> Result<Arc<FileContexts>, ContextsError> {
+        match self {
+            Self::Rules(rules) => Ok(Arc::clone(rules)),
+            Self::Auto => {
+                let root = HostRoot::open(top);
+                let mut root =
+                    root.map_err(|source| ContextsError::Io { file: top.to_owned(), source })?;
+                Ok(Arc::new(FileContexts::auto(&mut root)?))
+            }
         }
     }
 

@@ -12,6 +12,8 @@ fn wrong_descriptions_are_refused_before_anything_is_written() {
     let root = "[[partition]]\ntype='root-x86-64'\nsize='300M'\n";
     let home = "[[partition]]\ntype='home'\nsize='300M'\n";
     let long = "x".repeat(37);
+    fixture.sh("echo '/.* u:r:t:s0' >good; printf '/.* u:r:t\\n/bad( u:r:t\\n' >bad");
+    let labelled = |rules: &str| format!("{home}xfs.file-contexts={rules}\nxfs.source='t'\n");
     for (spec, says) in [
         ("", "disk.toml:1: a disk has 1 to 128 partitions"),
         ("[[partition]]\ntype='esp'\nsise='1M'\n", "disk.toml:3: unknown field `sise`"),
@@ -98,6 +100,19 @@ fn wrong_descriptions_are_refused_before_anything_is_written() {
             "[[partition]]\ntype='root-x86-64-verity'\nverity={data='root-x86-64-verity'}\n",
             "a hash tree itself",
         ),
+        (
+            &labelled("'rules'"),
+            "disk.toml:4: invalid value: string \"rules\", expected \"auto\", or a list",
+        ),
+        (&labelled("[]"), "disk.toml:4: invalid length 0"),
+        (&labelled("['good','auto']"), "disk.toml:4: \"auto\" stands alone"),
+        (
+            &labelled("['good','bad']"),
+            "disk.toml:1: partition 1 'home': xfs: file-contexts: bad, line 2: '/bad(' is not a regular expression",
+        ),
+        (&labelled("['absent']"), "xfs: file-contexts: absent: No such file"),
+        (&labelled("'auto'"), "xfs: file-contexts: the tree has no SELinux policy"),
+        (&format!("{home}xfs.file-contexts='auto'\n"), "there is no source"),
     ] {
         if spec.contains("'big'") {
             fixture.sh("head -c 8000000 /dev/zero >big");
