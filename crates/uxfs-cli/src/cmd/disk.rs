@@ -55,7 +55,8 @@ enum Verb {
 /// docs/IMAGES.md describes the file. The image appears when it is complete; if the build fails or is
 /// interrupted, nothing is left. A sparse raw image lies beside the output meanwhile.
 ///
-/// The key 'file-contexts' of a volume gives its files SELinux labels, as the option of uxfs import does.
+/// The key 'file-contexts' of a volume gives its files SELinux labels, as the option of uxfs import does. A volume
+/// under a dm-verity hash tree has sectors of 4096 bytes.
 ///
 /// With SOURCE_DATE_EPOCH in the environment, the same description and the same files make the same image,
 /// byte for byte. UUIDs that the description does not give are derived from its 'seed', or without one from

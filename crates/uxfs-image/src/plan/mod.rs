@@ -19,6 +19,7 @@ use crate::gpt::{NAME_UNITS, attribute};
 use crate::identity::Identity;
 use crate::spec::{self, Size, Spec};
 use crate::types;
+use crate::verity::BLOCK;
 
 pub(crate) use content::{Content, Verity, Xfs};
 pub(crate) use place::Placed;
@@ -146,6 +147,7 @@ impl Plan {
         let size = spec.disk.size.map(|bytes| bytes.0);
         let mut plan = Self { uuid, size, partitions, identity };
         plan.check_verity()?;
+        plan.size_sectors()?;
         plan.name_partitions()?;
         plan.check_unique()?;
         plan.check_lengths()?;
@@ -164,6 +166,32 @@ impl Plan {
                 let problem = format!("partition {other} holds the hash tree of the same data");
                 return Err(partition.wrong(problem));
             }
+        }
+        Ok(())
+    }
+
+    /// Gives volumes under hash trees sectors that a kernel mounts from dm-verity.
+    fn size_sectors(&mut self) -> Result<()> {
+        for (hash, data) in self.hash_trees().collect::<Vec<_>>() {
+            let tree = self.partitions[hash].number;
+            let volume = &mut self.partitions[data];
+            let Content::Xfs(xfs) = &mut volume.content else { continue };
+            let mkfs = &mut xfs.mkfs;
+            let named = [
+                ("blocks", mkfs.block_size, "-b size"),
+                ("sectors", mkfs.sector_size, "-s size"),
+                ("sectors of the log", mkfs.log.sector_size, "-l sectsize"),
+            ];
+            let small = named.into_iter().find_map(|(what, size, option)| {
+                size.filter(|size| u64::from(*size) < BLOCK).map(|size| (what, size, option))
+            });
+            if let Some((what, size, option)) = small {
+                return Err(volume.wrong(format!(
+                    "xfs: mkfs: {what} of {size} bytes, but partition {tree} is its hash tree: a kernel does not \
+                     mount a volume with less than {BLOCK} from dm-verity; leave out {option}"
+                )));
+            }
+            mkfs.sector_size = mkfs.sector_size.or(Some(BLOCK as u32));
         }
         Ok(())
     }

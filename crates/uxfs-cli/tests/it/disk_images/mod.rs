@@ -179,6 +179,38 @@ fn tools_accept_each_part_of_a_disk() {
     fixture.sh("[ \"$(tr -d '\\0' <p6.img | wc -c)\" = 0 ]");
 }
 
+/// A kernel mounts a volume from dm-verity only if its sectors have 4 KiB; `tools/boot verity` asks one.
+#[test]
+fn volumes_under_hash_trees_have_large_sectors() {
+    let fixture = sources();
+    let build = |options: &str, image: &str| {
+        let spec = format!(
+            "[disk]\nseed='s'\n[[partition]]\ntype='root-x86-64-verity'\nname='tree'\nstart='700M'\n\
+             verity={{data='root'}}\n\
+             [[partition]]\ntype='root-x86-64'\nname='root'\nstart='1M'\nsize='minimize'\n\
+             xfs={{source='t'{options}}}\n\
+             [[partition]]\ntype='home'\nsize='32M'\nxfs={{source='t'}}\n"
+        );
+        describe(&fixture, spec);
+        repeatable(&fixture, &format!("uxfs disk build -q disk.toml -o {image}"));
+        cut(&fixture, image);
+        for volume in ["p2.img", "p3.img"] {
+            fixture.check(volume);
+        }
+        [2, 3].map(|number| {
+            let shown = fixture.sh(&format!("xfs_db -r -c 'sb 0' -c 'p sectsize' p{number}.img"));
+            shown.trim().to_owned()
+        })
+    };
+    assert_eq!(build("", "a.img"), ["sectsize = 4096", "sectsize = 512"]);
+    // What the description names is not changed, and the same size gives the same bytes.
+    assert_eq!(build(",mkfs=['-s size=4096']", "b.img"), ["sectsize = 4096", "sectsize = 512"]);
+    fixture.sh("cmp a.img b.img");
+    assert_eq!(build(",mkfs=['-l sectsize=4096']", "c.img")[0], "sectsize = 4096");
+    let large = build(",mkfs=['-b size=8192','-s size=8192']", "d.img");
+    assert_eq!(large[0], "sectsize = 8192");
+}
+
 /// Hash trees of every shape: one block, one level, a full level, one block more, three levels.
 #[test]
 fn hash_trees_equal_those_of_veritysetup() {

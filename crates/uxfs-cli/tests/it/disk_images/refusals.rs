@@ -12,6 +12,11 @@ fn wrong_descriptions_are_refused_before_anything_is_written() {
     let root = "[[partition]]\ntype='root-x86-64'\nsize='300M'\n";
     let home = "[[partition]]\ntype='home'\nsize='300M'\n";
     let long = "x".repeat(37);
+    let hashed = |option: &str| {
+        format!(
+            "\n{root}xfs={{mkfs=[{option}]}}\n[[partition]]\ntype='root-x86-64-verity'\nverity={{data='root-x86-64'}}\n"
+        )
+    };
     fixture.sh("echo '/.* u:r:t:s0' >good; printf '/.* u:r:t\\n/bad( u:r:t\\n' >bad");
     let labelled = |rules: &str| format!("{home}xfs.file-contexts={rules}\nxfs.source='t'\n");
     for (spec, says) in [
@@ -100,6 +105,13 @@ fn wrong_descriptions_are_refused_before_anything_is_written() {
             "[[partition]]\ntype='root-x86-64-verity'\nverity={data='root-x86-64-verity'}\n",
             "a hash tree itself",
         ),
+        (
+            &hashed("'-s size=512'"),
+            "disk.toml:2: partition 1 'root-x86-64': xfs: mkfs: sectors of 512 bytes, but partition 2 is its hash tree",
+        ),
+        (&hashed("'-d sectsize=2048'"), "less than 4096 from dm-verity; leave out -s size"),
+        (&hashed("'-l sectsize=512'"), "sectors of the log of 512 bytes"),
+        (&hashed("'-b size=1024'"), "blocks of 1024 bytes"),
         (
             &labelled("'rules'"),
             "disk.toml:4: invalid value: string \"rules\", expected \"auto\", or a list",
