@@ -72,13 +72,13 @@ fn judge(image: &Path) {
 fn the_example_runs_with_both_libraries() {
     let dir = tempfile::tempdir().unwrap();
     let built = libraries();
-    let archive = built.join("libuxfs_c.a");
+    let archive = built.join("libuxfs.a");
     let fixed = compile(dir.path(), "static", &[archive.to_str().unwrap()]);
     let image = dir.path().join("static.img");
     assert_eq!(run(Command::new(fixed).arg(&image)), "200 notes\n");
     judge(&image);
     let place = built.to_str().unwrap();
-    let shared = compile(dir.path(), "shared", &["-L", place, "-luxfs_c"]);
+    let shared = compile(dir.path(), "shared", &["-L", place, "-luxfs"]);
     let image = dir.path().join("shared.img");
     let ran = run(Command::new(shared).arg(&image).env("LD_LIBRARY_PATH", place));
     assert_eq!(ran, "200 notes\n");
@@ -88,7 +88,7 @@ fn the_example_runs_with_both_libraries() {
 #[test]
 fn valgrind_finds_no_error_and_no_leak_in_the_example() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = libraries().join("libuxfs_c.a");
+    let archive = libraries().join("libuxfs.a");
     let program = compile(dir.path(), "static", &[archive.to_str().unwrap()]);
     let image = dir.path().join("t.img");
     let mut valgrind = Command::new("valgrind");
@@ -102,7 +102,7 @@ fn valgrind_finds_no_error_and_no_leak_in_the_example() {
 #[test]
 fn calls_do_what_the_header_says() {
     let dir = tempfile::tempdir().unwrap();
-    let archive = libraries().join("libuxfs_c.a");
+    let archive = libraries().join("libuxfs.a");
     let source = root().join("tests/calls.c");
     let program = compile_source(dir.path(), "calls", &source, &[archive.to_str().unwrap()]);
     let image = dir.path().join("t.img");
