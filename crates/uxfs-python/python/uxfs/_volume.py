@@ -161,7 +161,8 @@ class _Scan:
 
 
 class Volume:
-    """An open volume. ``Volume.open_image`` and ``Volume.mkfs`` make one.
+    """An open volume. ``Volume.open_image`` and ``Volume.mkfs`` make one. ``Volume.open`` opens a file of a
+    volume, as that of ``pathlib.Path`` does, so the image has a call of another name.
 
     Changes are logged. They are durable after ``sync``, ``fsync`` of a file, ``wait`` for a ticket,
     or ``close``; a ``with`` block closes at its end. A volume that is collected while it is open is
