@@ -3,7 +3,8 @@
 //! 1. A mount of a run has a watcher, so the program's operations are known.
 //! 2. There, an fsync of the root directory is that of a directory. On other mounts of uxfs it makes
 //!    everything durable, which would hide what a program lacks.
-//! 3. Whatever happens, nothing stays mounted: a mount in use is detached.
+//! 3. Whatever happens, nothing stays mounted: a mount in use is detached, and its connection ends before the
+//!    disk is looked at.
 
 use std::hash::{Hash, Hasher};
 use std::ops::ControlFlow;
@@ -236,7 +237,11 @@ fn on_mount(
     let ended = ended.map_err(|error| Error::host("cannot close the volume", error));
     match (result, ended) {
         (Ok(ended), Ok(None)) => Ok(ended),
-        (Ok(ended), Ok(Some(_))) => Ok(Ended { left_processes: true, ..ended }),
+        // A container of someone else that started meanwhile has a copy of the mount. It is no process of the
+        // program, and its copy is as dead as the mount.
+        (Ok(ended), Ok(Some(detached))) => {
+            Ok(Ended { left_processes: ended.left_processes || detached.has_users(), ..ended })
+        }
         // The volume could not be closed because its writes were over the limit.
         (Ok(ended), Err(_)) if ended.how == crate::job::How::OverLimit => Ok(ended),
         (Err(error), _) | (Ok(_), Err(error)) => Err(error),

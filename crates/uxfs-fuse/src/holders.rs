@@ -5,6 +5,8 @@
 //! started meanwhile) keeps the server running silently. `/proc` names the processes, as far as the
 //! caller may read it.
 //!
+//! 1. A namespace that only has a copy uses nothing. A process in it that has a file open does.
+//!
 //! Called by `session` and by `uxfs umount`.
 
 use std::collections::BTreeSet;
@@ -52,41 +54,97 @@ fn holder(process: u32) -> Holder {
     Holder { process, command }
 }
 
-/// A process of each other mount namespace that still has this mount.
-pub fn elsewhere(wanted: &Mount) -> Vec<Holder> {
-    let space = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
-    let mut seen: BTreeSet<PathBuf> = space("self").into_iter().collect();
+/// A mount in another mount namespace.
+struct Copied {
+    namespace: PathBuf,
+    /// A process of the namespace.
+    process: u32,
+    mount: Mount,
+}
+
+/// The namespace of a process, if the caller may know it.
+fn namespace(process: &str) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{process}/ns/mnt")).ok()
+}
+
+/// The copies of a mount in other mount namespaces.
+fn copies(wanted: &Mount) -> Vec<Copied> {
+    let mut seen: BTreeSet<PathBuf> = namespace("self").into_iter().collect();
     let mut found = Vec::new();
     for process in processes() {
-        let Some(space) = space(&process.to_string()) else { continue };
-        if seen.contains(&space) {
+        let Some(namespace) = namespace(&process.to_string()) else { continue };
+        if seen.contains(&namespace) {
             continue;
         }
         let Ok(list) = mounts::list_of(&process.to_string()) else { continue };
-        seen.insert(space);
-        if list.iter().any(|mount| mount.is_copy_of(wanted)) {
-            found.push(holder(process));
-        }
+        seen.insert(namespace.clone());
+        let copies = list.into_iter().filter(|mount| mount.is_copy_of(wanted));
+        found.extend(copies.map(|mount| Copied { namespace: namespace.clone(), process, mount }));
     }
     found
 }
 
-/// The processes that have files of a mount open, or their working directory there.
-pub fn users(mount: &Mount) -> Vec<Holder> {
-    let wanted = format!("mnt_id:\t{}", mount.id);
+/// A process of each other mount namespace that still has this mount.
+pub fn elsewhere(wanted: &Mount) -> Vec<Holder> {
+    let mut copies = copies(wanted);
+    copies.dedup_by_key(|copy| copy.process);
+    copies.iter().map(|copy| holder(copy.process)).collect()
+}
+
+/// The processes that use a mount in other mount namespaces, as [`users`] says.
+pub fn users_elsewhere(mount: &Mount) -> Vec<Holder> {
+    let copies = copies(mount);
     let uses = |process: u32| {
-        let of = |name: &str| PathBuf::from(format!("/proc/{process}/{name}"));
-        let within = |name: &str| {
-            fs::read_link(of(name)).is_ok_and(|path: PathBuf| path.starts_with(&mount.dir))
-        };
-        let has = |file: &Path| {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            text.lines().any(|line| line == wanted)
-        };
-        let open = || fs::read_dir(of("fdinfo")).into_iter().flatten().flatten();
-        ["cwd", "root", "exe"].into_iter().any(within) || open().any(|entry| has(&entry.path()))
+        let own = namespace(&process.to_string());
+        copies.iter().any(|copy| {
+            let is_there = own.as_ref() == Some(&copy.namespace);
+            has_open(process, &copy.mount) || is_there && stands_in(process, &copy.mount)
+        })
     };
     processes().filter(|process| uses(*process)).map(holder).collect()
+}
+
+/// The processes that have files of a mount open or mapped, or their working directory there.
+pub fn users(mount: &Mount) -> Vec<Holder> {
+    let uses = |process: &u32| stands_in(*process, mount) || has_open(*process, mount);
+    processes().filter(uses).map(holder).collect()
+}
+
+fn of(process: u32, name: &str) -> PathBuf {
+    PathBuf::from(format!("/proc/{process}/{name}"))
+}
+
+/// Does a process of the mount's namespace have its working directory, root or program there?
+fn stands_in(process: u32, mount: &Mount) -> bool {
+    let within = |name: &str| {
+        fs::read_link(of(process, name)).is_ok_and(|path: PathBuf| path.starts_with(&mount.dir))
+    };
+    ["cwd", "root", "exe"].into_iter().any(within)
+}
+
+/// Does a process of any namespace have files of the mount open or mapped? Mappings only tell the device,
+/// which all copies of a mount share.
+fn has_open(process: u32, mount: &Mount) -> bool {
+    let wanted = format!("mnt_id:\t{}", mount.id);
+    let is_of_mount = |file: &Path| {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        text.lines().any(|line| line == wanted)
+    };
+    let mut open = fs::read_dir(of(process, "fdinfo")).into_iter().flatten().flatten();
+    open.any(|entry| is_of_mount(&entry.path())) || maps(process, &mount.device)
+}
+
+/// Has a process bytes of a file on a device mapped?
+fn maps(process: u32, device: &str) -> bool {
+    let number = |text: &str| text.parse::<u32>().ok();
+    let numbers = device.split_once(':').and_then(|(a, b)| number(a).zip(number(b)));
+    let Some((major, minor)) = numbers else { return false };
+    let wanted = format!("{major:02x}:{minor:02x}").into_bytes();
+    // The names of files may hold any bytes.
+    let text = fs::read(of(process, "maps")).unwrap_or_default();
+    // `FROM-TO RIGHTS OFFSET DEVICE INODE NAME`
+    let mut lines = text.split(|byte| *byte == b'\n');
+    lines.any(|line| line.split(|byte| *byte == b' ').nth(3) == Some(&wanted))
 }
 
 #[cfg(test)]

@@ -43,7 +43,7 @@ mod worker;
 
 pub use options::{Hold, Options, Ship};
 pub use serving::{MemoryGuest, Serving, Until, serve};
-pub use session::{Ender, Mounted, mount, mount_watched};
+pub use session::{Detached, Ender, Mounted, mount, mount_watched};
 pub use uxfs_virtiofs as virtiofs;
 pub use volume::{Backing, Trimming};
 

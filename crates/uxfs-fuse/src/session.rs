@@ -7,18 +7,21 @@
 //!    the same.
 //! 3. A mount that must end and stays busy is detached: its open files return errors from then on,
 //!    and the volume is closed. The same happens to a mount that is left in other mount namespaces
-//!    only.
+//!    only, also in those that this process may not see. [`Detached`] tells the two apart.
 //! 4. A frozen mount that must end is thawed before, and what waited is done, also if it was detached by
 //!    its users and cannot be thawed by them any more.
+//! 5. When [`Mounted::wait`] returns for a watched mount, its connection has ended, whoever still has a copy.
+//!    That of another mount ends with its process.
 
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use uxfs::Fs;
-use uxfs_transport::{MountOptions, Parked, Session, Transport};
+use uxfs_transport::{MountOptions, Parked, Session, Stopper, Transport};
 
 use crate::holders::{self, Named};
 use crate::mounts::{self, Mount};
@@ -30,7 +33,8 @@ use crate::volume::{Backing, Trimming, Volume};
 use crate::watcher::Watcher;
 use crate::{blk, control, settings};
 
-/// How long a mount that must end may stay busy before it is detached, and the interval of checks.
+/// How long a mount that must end may stay busy before it is detached, and the interval of checks. The kernel
+/// ends the connection of one that is unmounted everywhere within the call: after that time there is a copy.
 const DETACH_AFTER: Duration = Duration::from_secs(2);
 const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
@@ -44,6 +48,8 @@ pub struct Mounted {
     entry: Option<Mount>,
     events: Receiver<Event>,
     sender: Sender<Event>,
+    /// `None` for a mount whose process ends soon after it.
+    stopper: Option<Stopper>,
 }
 
 #[derive(Clone)]
@@ -57,10 +63,37 @@ pub struct Ender {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Event {
-    /// It was unmounted, or its connection failed.
+    /// Its connection has ended, or failed.
     Ended(Result<(), String>),
-    /// It was in use and was detached. Names the users.
-    Detached(String),
+    /// It is unmounted here. Unless it is mounted elsewhere too, its connection has ended.
+    Unmounted,
+    /// It was in use and was detached.
+    Detached(Detached),
+}
+
+/// A mount that was ended while it was in use, or left in other mount namespaces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Detached {
+    dir: PathBuf,
+    /// Does a process use it, or are there only copies in other namespaces?
+    has_users: bool,
+    /// Names who has it.
+    by: String,
+}
+
+impl Detached {
+    /// Did a process use files of the volume? Otherwise only mount namespaces of other processes had copies of
+    /// the mount.
+    pub fn has_users(&self) -> bool {
+        self.has_users
+    }
+}
+
+impl fmt::Display for Detached {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (dir, by) = (self.dir.display(), &self.by);
+        write!(f, "{dir} was in use{by}: it is gone all the same, and files open there give errors")
+    }
 }
 
 /// Mounts a volume on a directory. `source` is the image, which the list of mounts shows.
@@ -136,7 +169,8 @@ fn start(
         server.set_watcher(Arc::clone(watcher));
     }
     let cached = server.cached();
-    let settings = settings::session(options.threads, options.io_uring != Some(false));
+    let mut settings = settings::session(options.threads, options.io_uring != Some(false));
+    settings.can_stop = matches!(audience, Audience::Test(_));
     let session = match options.fuseblk {
         true => blk::mount(server, (source, &dir), words(options), settings)?,
         false => Session::mount(server, &dir, &mount_options(source, options), settings)?,
@@ -159,7 +193,7 @@ fn start(
     }
     let (sender, events) = channel();
     let ended = sender.clone();
-    let threads = session.threads();
+    let (threads, stopper) = (session.threads(), session.stopper());
     let thread = std::thread::Builder::new().name("uxfs-mount".into()).spawn(move || {
         let result = session.run().map_err(|error| error.to_string());
         // There is no receiver if the mount was detached.
@@ -173,7 +207,7 @@ fn start(
     }
     settings::read_ahead(&dir);
     let entry = mounts::on(&dir).ok().flatten();
-    Ok(Mounted { volume: Arc::clone(volume), dir, entry, events, sender })
+    Ok(Mounted { volume: Arc::clone(volume), dir, entry, events, sender, stopper })
 }
 
 /// Waits until all server threads wait for requests, each with the memory that it needs, and one
@@ -268,12 +302,18 @@ impl Mounted {
         }
     }
 
-    /// Waits until the mount has ended, and closes the volume. Returns messages for the user.
+    /// Waits until the mount has ended, and closes the volume. Returns who still had it.
     ///
     /// # Errors
     /// If the connection to the kernel failed, or not everything could be written.
-    pub fn wait(self) -> io::Result<Option<String>> {
-        let event = self.events.recv().map_err(io::Error::other)?;
+    pub fn wait(self) -> io::Result<Option<Detached>> {
+        let event = match self.events.recv().map_err(io::Error::other)? {
+            Event::Unmounted => match self.events.recv_timeout(DETACH_AFTER) {
+                Err(RecvTimeoutError::Timeout) => self.left_elsewhere(),
+                other => other.map_err(io::Error::other)?,
+            },
+            other => other,
+        };
         let recorder = self.volume.recorder();
         if let Some(recorder) = recorder {
             recorder.closing();
@@ -283,21 +323,40 @@ impl Mounted {
         let _ = rustix::thread::set_name(CLOSING);
         let closed = self.volume.close();
         let ended = match event {
-            Event::Ended(Ok(())) => Ok(None),
             Event::Ended(Err(error)) => Err(error),
-            Event::Detached(from) => Ok(Some(format!(
-                "{} was in use{from}: it is gone all the same, and files open there give errors",
-                self.dir.display()
-            ))),
+            Event::Ended(Ok(())) | Event::Unmounted => Ok(None),
+            Event::Detached(detached) => {
+                self.end_connection();
+                Ok(Some(detached))
+            }
         };
         let ended = closed.and(ended);
         if let Some(recorder) = recorder {
-            if let Ok(Some(line)) = &ended {
-                recorder.note(Severity::Warning, line);
+            if let Ok(Some(detached)) = &ended {
+                recorder.note(Severity::Warning, &detached.to_string());
             }
             recorder.end(&ended.as_ref().map(drop).map_err(Clone::clone));
         }
         ended.map_err(io::Error::other)
+    }
+
+    /// What it means that a mount that is unmounted here does not end: someone had detached it and uses it, or
+    /// a namespace that cannot be seen has a copy.
+    fn left_elsewhere(&self) -> Event {
+        let users = self.entry.as_ref().map(holders::users).unwrap_or_default();
+        let by = match users.is_empty() {
+            true => " in another namespace".into(),
+            false => format!(" by {}", Named(&users)),
+        };
+        Event::Detached(Detached { dir: self.dir.clone(), has_users: !users.is_empty(), by })
+    }
+
+    /// Ends the connection of a mount that others still have, if its process goes on.
+    fn end_connection(&self) {
+        let Some(stopper) = &self.stopper else { return };
+        stopper.stop();
+        // It fails without the thread that runs the connection, which has ended then.
+        while !matches!(self.events.recv(), Ok(Event::Ended(_)) | Err(_)) {}
     }
 }
 
@@ -327,14 +386,18 @@ impl Ender {
                     true => String::new(),
                     false => format!(" by {}", Named(&users)),
                 };
-                self.detached(by);
+                self.detached(true, by);
             }
         }
         // Unless it is mounted elsewhere too, this ends it.
         let elsewhere = self.entry.as_ref().map(holders::elsewhere).unwrap_or_default();
-        if !elsewhere.is_empty() {
-            self.detached(format!(" in another namespace, by {}", Named(&elsewhere)));
+        if elsewhere.is_empty() {
+            self.tell(Event::Unmounted);
+            return Ok(());
         }
+        let users = self.entry.as_ref().map(holders::users_elsewhere).unwrap_or_default();
+        let named = if users.is_empty() { &elsewhere } else { &users };
+        self.detached(!users.is_empty(), format!(" in another namespace, by {}", Named(named)));
         Ok(())
     }
 
@@ -347,10 +410,14 @@ impl Ender {
         Ok(mounts::list()?.into_iter().rev().find(ours))
     }
 
-    fn detached(&self, from: String) {
+    fn detached(&self, has_users: bool, by: String) {
+        self.tell(Event::Detached(Detached { dir: self.dir.clone(), has_users, by }));
+    }
+
+    fn tell(&self, event: Event) {
         let sender = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
         // Without a receiver it has ended already.
-        let _ = sender.send(Event::Detached(from));
+        let _ = sender.send(event);
     }
 
     /// Unmounts, unless the mount stays in use. A mount is in use for a moment whenever a program

@@ -70,5 +70,5 @@ pub fn threads(wanted: Option<usize>) -> usize {
 
 /// The settings of a session: threads as [`threads`] says, and whether io_uring may be used.
 pub fn session(wanted: Option<usize>, ring: bool) -> Settings {
-    Settings { threads: threads(wanted), ring }
+    Settings { threads: threads(wanted), ring, can_stop: false }
 }

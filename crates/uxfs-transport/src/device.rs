@@ -45,6 +45,12 @@ impl Device {
         self.clone_to(Self::open_with(OFlags::NONBLOCK)?)
     }
 
+    /// Makes the reads of this descriptor ones that do not block.
+    pub(crate) fn set_nonblocking(&self) -> io::Result<()> {
+        let flags = rustix::fs::fcntl_getfl(&self.0)? | OFlags::NONBLOCK;
+        Ok(rustix::fs::fcntl_setfl(&self.0, flags)?)
+    }
+
     fn clone_to(&self, new: Self) -> io::Result<Self> {
         sys::clone_fuse_device(new.0.as_fd(), self.0.as_fd())?;
         Ok(new)

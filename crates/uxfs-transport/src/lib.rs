@@ -55,4 +55,4 @@ pub use reply::{
 pub use request::Request;
 /// An error of a request, as the kernel numbers it.
 pub use rustix::io::Errno;
-pub use session::{NoRing, Session, Settings, Transport};
+pub use session::{NoRing, Session, Settings, Stopper, Transport};

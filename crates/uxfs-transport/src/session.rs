@@ -11,6 +11,7 @@
 //! 5. A thread of a ring that fails ends the connection: its callers would wait for ever. All
 //!    threads then end, and with the last descriptor of the device the kernel gives an error to
 //!    everyone who waits.
+//! 6. A [`Stopper`] ends the connection in the same way, whoever still has the mount.
 
 use std::fmt;
 use std::io;
@@ -94,6 +95,8 @@ pub struct Settings {
     pub threads: usize,
     /// Use rings where the kernel and the container allow it.
     pub ring: bool,
+    /// Let a [`Stopper`] end the connection. It costs a system call for each request of the device.
+    pub can_stop: bool,
 }
 
 /// A connection to the kernel.
@@ -105,6 +108,20 @@ pub struct Session<S> {
     /// Number of rings, or why there are none.
     rings: Result<u16, NoRing>,
     requests: Requests,
+    stop: Arc<Stop>,
+}
+
+/// Ends a connection.
+#[derive(Clone)]
+pub struct Stopper(Arc<Stop>);
+
+impl Stopper {
+    /// Ends the connection. [`Session::run`] returns as soon as the requests that are answered just now are
+    /// done; with those that are answered later the connection has ended. Then every call to the mount fails
+    /// with ENOTCONN, also in other mount namespaces.
+    pub fn stop(&self) {
+        self.0.raise();
+    }
 }
 
 impl<S: Filesystem> Session<S> {
@@ -127,7 +144,13 @@ impl<S: Filesystem> Session<S> {
             negotiation,
             rings,
             requests: Requests::default(),
+            stop: Arc::new(Stop::new()?),
         })
+    }
+
+    /// What ends the connection. `None` without [`Settings::can_stop`].
+    pub fn stopper(&self) -> Option<Stopper> {
+        self.settings.can_stop.then(|| Stopper(Arc::clone(&self.stop)))
     }
 
     /// What answers the requests.
@@ -169,15 +192,19 @@ impl<S: Filesystem> Session<S> {
     /// The connection fails, or the host starts no thread.
     pub fn run(self) -> io::Result<()> {
         let rings = self.rings.unwrap_or(0);
-        let stop = Arc::new(Stop::new()?);
-        let workers = (0..rings).map(|number| self.worker(number, rings, &stop));
-        let readers = (0..self.readers()).map(|number| self.reader(number, &stop));
+        if self.settings.can_stop {
+            // Threads that share this descriptor would wait in its reads.
+            self.device.set_nonblocking()?;
+        }
+        let workers = (0..rings).map(|number| self.worker(number, rings));
+        let readers = (0..self.readers()).map(|number| self.reader(number));
         run_all(workers.chain(readers))
     }
 
-    fn reader(&self, number: usize, stop: &Arc<Stop>) -> Task {
-        // Without rings nothing raises it, and waiting for it would cost a system call a request.
-        let stop = self.rings.is_ok().then(|| Arc::clone(stop));
+    fn reader(&self, number: usize) -> Task {
+        // Otherwise nothing raises it, and waiting for it would cost a system call a request.
+        let can_stop = self.rings.is_ok() || self.settings.can_stop;
+        let stop = can_stop.then(|| Arc::clone(&self.stop));
         // Where the device cannot be opened again, threads share a descriptor.
         let device = match (number, &stop) {
             (_, Some(_)) => self.device.clone_nonblocking().ok(),
@@ -194,9 +221,9 @@ impl<S: Filesystem> Session<S> {
         }
     }
 
-    fn worker(&self, number: u16, rings: u16, stop: &Arc<Stop>) -> Task {
+    fn worker(&self, number: u16, rings: u16) -> Task {
         let (server, device) = (Arc::clone(&self.server), Arc::clone(&self.device));
-        let stop = Arc::clone(stop);
+        let stop = Arc::clone(&self.stop);
         let payload = self.negotiation.payload_size();
         let (depth, tally) = (ring::depth(rings), self.requests.tally());
         let run = move || {
@@ -361,7 +388,7 @@ mod tests {
     fn a_kernel_that_does_not_offer_rings_is_told_from_one_that_has_none() {
         let reason = |parameter: &str| {
             let mut offers_nothing = Negotiation::new(&InitIn::default());
-            let settings = Settings { threads: 1, ring: true };
+            let settings = Settings { threads: 1, ring: true, can_stop: false };
             let files = (Path::new(parameter), Path::new(ring::POSSIBLE));
             take_rings(&mut offers_nothing, &settings, files)
         };
@@ -390,7 +417,7 @@ mod tests {
         assert!(ring::processors(Path::new(ring::POSSIBLE)).is_some());
         let mut offers = Negotiation::new(&InitIn::default());
         let files = (Path::new(PARAMETER), Path::new("/none"));
-        let settings = Settings { threads: 1, ring: true };
+        let settings = Settings { threads: 1, ring: true, can_stop: false };
         assert_eq!(take_rings(&mut offers, &settings, files), Err(NoRing::Uncounted));
         assert!(NoRing::Uncounted.to_string().contains(ring::POSSIBLE));
     }

@@ -1,6 +1,8 @@
-//! The end of a connection because one of its threads failed.
+//! The end of a connection: one of its threads failed, or its owner wants it.
 //!
 //! 1. Once raised it stays raised, and ends every wait for it.
+//!
+//! A session has one if it has rings or [`Settings::can_stop`](crate::Settings::can_stop).
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

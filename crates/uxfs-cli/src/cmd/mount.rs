@@ -343,7 +343,8 @@ fn serve(
         let _ = mounted.wait();
         return Err(failure);
     }
-    mounted.wait().map_err(|error| host(&image, error))
+    let ended = mounted.wait().map_err(|error| host(&image, error))?;
+    Ok(ended.map(|detached| detached.to_string()))
 }
 
 /// Makes `delta` a fork of `image`, unless it is one.

@@ -6,6 +6,7 @@ mod bad_input;
 mod in_process;
 #[cfg(target_arch = "x86_64")]
 mod kernels;
+mod namespaces;
 mod planted;
 mod ready;
 mod rig;

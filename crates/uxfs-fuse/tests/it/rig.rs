@@ -154,7 +154,7 @@ impl Ours {
     pub(crate) fn end_in_use(mut self) -> (Image, Option<String>) {
         let mounted = self.mounted.take().unwrap();
         mounted.ender().end().unwrap();
-        let said = mounted.wait().unwrap();
+        let said = mounted.wait().unwrap().map(|detached| detached.to_string());
         let nothing = Image { dir: Dir::Own(tempfile::tempdir().unwrap()) };
         (std::mem::replace(&mut self.image, nothing), said)
     }

@@ -68,7 +68,7 @@ fn a_ring_that_fails_ends_the_connection() {
             fs_type: "fuse.failing".into(),
             words: Vec::new(),
         };
-        let settings = Settings { threads: 1, ring: true };
+        let settings = Settings { threads: 1, ring: true, can_stop: false };
         let session = Session::mount(server, &dir, &options, settings).unwrap();
         assert_eq!(session.transport(), Transport::Ring);
         let served = std::thread::spawn(move || session.run());
