@@ -7,6 +7,7 @@ mod admin;
 mod copy;
 mod dumps;
 mod growfs;
+mod page;
 
 use std::fs;
 
