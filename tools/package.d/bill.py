@@ -13,6 +13,7 @@ symbols: their tables of lines name the crates whose code is in the binary, whoe
 linker kept no line is not in them. The crates inside the standard library are no part of the bill.
 """
 import json
+import os
 import re
 import sys
 
@@ -65,6 +66,8 @@ def components(bill):
 
 def narrow(path, tree, target, features):
     bill, linked = read(path), in_tree(tree)
+    # Where the sources lie on this machine is nobody's business, and would make other bytes elsewhere.
+    bill = json.loads(json.dumps(bill).replace(f"file://{os.getcwd()}/", "file://./"))
     bill["components"] = [component for component in bill["components"] if crate(component) in linked]
     kept = {component["bom-ref"] for component in components(bill)}
     links = [link for link in bill["dependencies"] if link["ref"] in kept]
