@@ -173,7 +173,7 @@ fn what_the_page_calls_refused_is_refused_by_name() {
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
-    assert!(rows.len() == 11 && listed >= 25, "{} rows, {listed} options", rows.len());
+    assert!(rows.len() == 11 && listed >= 24, "{} rows, {listed} options", rows.len());
     // Without a refused option each does something.
     for program in ["xfs_repair", "xfs_info", "xfs_admin", "xfs_metadump", "xfs_growfs"] {
         let ran = fixture.uxfs(&[&["as", program], words(program)].concat());
