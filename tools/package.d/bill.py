@@ -7,8 +7,8 @@
     bill.py damage BILL missing DEBUG|too-many|other-version|not-json
                                                       plants a fault in the bill
 
-TREE is the output of `cargo tree --prefix none -e normal,no-proc-macro` for the target and the features. cargo-cyclonedx
-also lists what only builds the binary (macros, build scripts and their dependencies). DEBUG is the binary's debug
+TREE is the output of `cargo tree --prefix none -e normal,no-proc-macro` for the target and the features.
+cargo-cyclonedx also lists what only builds the binary (macros, build scripts and their dependencies). DEBUG is the binary's debug
 symbols: their tables of lines name the crates whose code is in the binary, whoever says what. A crate of which the
 linker kept no line is not in them. The crates inside the standard library are no part of the bill.
 """
