@@ -10,7 +10,7 @@
 //!    only, also in those that this process may not see. [`Detached`] tells the two apart.
 //! 4. A frozen mount that must end is thawed before, and what waited is done, also if it was detached by
 //!    its users and cannot be thawed by them any more.
-//! 5. When [`Mounted::wait`] returns for a watched mount, its connection has ended, whoever still has a copy.
+//! 5. When [`Mounted::wait`] returns for a watched mount, its connection has ended, also if copies are left.
 //!    That of another mount ends with its process.
 
 use std::fmt;

@@ -11,7 +11,7 @@
 //! 5. A thread of a ring that fails ends the connection: its callers would wait for ever. All
 //!    threads then end, and with the last descriptor of the device the kernel gives an error to
 //!    everyone who waits.
-//! 6. A [`Stopper`] ends the connection in the same way, whoever still has the mount.
+//! 6. A [`Stopper`] ends the connection in the same way, also if other namespaces have copies of the mount.
 
 use std::fmt;
 use std::io;
