@@ -30,7 +30,7 @@ const QUEUE: usize = 3;
 /// a turn of large files is written while the caller creates the small ones that follow.
 const LISTED: usize = 64;
 /// Runs that grow side by side.
-const OPEN_RUNS: usize = 8;
+const OPEN_RUNS: usize = 6;
 /// Buffers kept for reuse.
 const SPARE: usize = 6;
 

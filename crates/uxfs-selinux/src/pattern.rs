@@ -4,7 +4,8 @@
 //!    newline after it aside. Both are taken from the parts of the expression that are plain bytes
 //!    beyond doubt; where the expression can be read in two ways they are empty.
 //! 2. A [`Shape::Regex`] also has the longest run of plain bytes between the two, which every match
-//!    contains: most paths fail to match for want of it, and PCRE2 is not called.
+//!    contains, and such runs for the alternatives of one group, one of which every match contains:
+//!    most paths fail to match for want of them, and PCRE2 is not called.
 //! 3. A [`Shape`] other than `Regex` decides for every path as PCRE2 does.
 
 use memchr::memmem::Finder;
@@ -45,6 +46,8 @@ struct Other {
     skip: usize,
     /// What every match contains behind the prefix.
     inside: Finder<'static>,
+    /// Every match contains one of these behind the prefix, unless there are none.
+    one_of: Box<[Finder<'static>]>,
     regex: Regex,
 }
 
@@ -55,6 +58,15 @@ enum Part<'a> {
     Byte(u8),
     /// Anything else: the text, with its quantifier.
     Other(&'a [u8]),
+}
+
+impl Part<'_> {
+    fn byte(&self) -> Option<u8> {
+        match self {
+            Part::Byte(byte) => Some(*byte),
+            Part::Other(_) => None,
+        }
+    }
 }
 
 impl Pattern {
@@ -68,19 +80,12 @@ impl Pattern {
         let skip = first_name(bytes);
         let parts = parts(&bytes[skip..]);
         let parts = parts.as_deref();
-        let plain = |part: &&Part<'_>| matches!(part, Part::Byte(_));
+        let plain = |part: &&Part<'_>| part.byte().is_some();
         let head = parts.map_or(0, |parts| parts.iter().take_while(plain).count());
         let tail = parts.map_or(0, |parts| parts[head..].iter().rev().take_while(plain).count());
-        let text_of = |parts: Option<&[Part<'_>]>| -> Vec<u8> {
-            let byte = |part: &Part<'_>| match part {
-                Part::Byte(byte) => Some(*byte),
-                Part::Other(_) => None,
-            };
-            parts.unwrap_or_default().iter().filter_map(byte).collect()
-        };
         let mut prefix = bytes[..skip].to_vec();
-        prefix.extend(text_of(parts.map(|parts| &parts[..head])));
-        let mut suffix = text_of(parts.map(|parts| &parts[parts.len() - tail..]));
+        prefix.extend(parts.map_or(Vec::new(), |parts| text_of(&parts[..head])));
+        let mut suffix = parts.map_or(Vec::new(), |parts| text_of(&parts[parts.len() - tail..]));
         let middle = parts.map(|parts| &parts[head..parts.len() - tail]);
         let wild = |deep, min| Some(Shape::Wild { deep, min });
         let shape = match middle {
@@ -102,10 +107,10 @@ impl Pattern {
                 let limited = format!("(*LIMIT_MATCH={MATCH_LIMIT})^{}$", &text[skip..]);
                 let regex = RegexBuilder::new().dotall(true).build(&limited);
                 let regex = regex.map_err(|error| describe(&error, text))?;
-                let runs = middle.unwrap_or_default().split(|part| !plain(&part));
-                let run = runs.max_by_key(|run| run.len());
-                let inside = Finder::new(&text_of(run)).into_owned();
-                Shape::Regex(Box::new(Other { skip, inside, regex }))
+                let middle = middle.unwrap_or_default();
+                let inside = finder(&longest_run(middle));
+                let one_of = one_of(middle).iter().map(|run| finder(run)).collect();
+                Shape::Regex(Box::new(Other { skip, inside, one_of, regex }))
             }
         };
         if parts.is_none() {
@@ -135,6 +140,8 @@ impl Pattern {
             Shape::Regex(other) => {
                 (rest.ends_with(&self.suffix) || rest.ends_with(b"\n"))
                     && other.inside.find(rest).is_some()
+                    && (other.one_of.is_empty()
+                        || other.one_of.iter().any(|run| run.find(rest).is_some()))
                     && other
                         .regex
                         .is_match(&path[other.skip..])
@@ -190,6 +197,56 @@ fn first_name(text: &[u8]) -> usize {
     let end = text.iter().skip(1).position(|byte| *byte == b'/').map_or(0, |at| at + 1);
     let plain = |byte: &u8| !is_meta(*byte) && !b"\\)".contains(byte);
     if text[..end].iter().all(plain) { end } else { 0 }
+}
+
+fn finder(run: &[u8]) -> Finder<'static> {
+    Finder::new(run).into_owned()
+}
+
+/// The bytes of these parts that stand for themselves.
+fn text_of(parts: &[Part<'_>]) -> Vec<u8> {
+    parts.iter().filter_map(Part::byte).collect()
+}
+
+/// The longest run of plain bytes.
+fn longest_run(parts: &[Part<'_>]) -> Vec<u8> {
+    let runs = parts.split(|part| part.byte().is_none());
+    runs.max_by_key(|run| run.len()).map_or(Vec::new(), text_of)
+}
+
+/// Runs of plain bytes, one for each alternative of a group. Of several groups it is the one whose
+/// shortest run is longest; empty if none has a run for each alternative.
+fn one_of(parts: &[Part<'_>]) -> Vec<Vec<u8>> {
+    let shortest = |runs: &Vec<Vec<u8>>| runs.iter().map(Vec::len).min().unwrap_or(0);
+    let groups = parts.iter().filter_map(|part| match part {
+        Part::Other(text) => alternatives(text),
+        Part::Byte(_) => None,
+    });
+    let runs = groups.filter_map(|group| {
+        let run = |text: &&[u8]| self::parts(text).map(|parts| longest_run(&parts));
+        group.iter().map(run).collect::<Option<Vec<_>>>()
+    });
+    runs.max_by_key(shortest).filter(|runs| shortest(runs) > 0).unwrap_or_default()
+}
+
+/// The alternatives of a group without a quantifier.
+fn alternatives(group: &[u8]) -> Option<Vec<&[u8]>> {
+    let inner = group.strip_prefix(b"(")?.strip_suffix(b")")?;
+    let (mut alternatives, mut start, mut at) = (Vec::new(), 0, 0);
+    while at < inner.len() {
+        match inner[at] {
+            b'\\' => at += 2,
+            b'[' => at = class_end(inner, at)?,
+            b'(' => at = group_end(inner, at)?,
+            b'|' => {
+                alternatives.push(&inner[start..at]);
+                (start, at) = (at + 1, at + 1);
+            }
+            _ => at += 1,
+        }
+    }
+    alternatives.push(&inner[start..]);
+    Some(alternatives)
 }
 
 /// Splits an expression into parts that match one after the other. `None` if it has alternatives, or

@@ -9,7 +9,7 @@ use crate::oracle::{KINDS, Policy, Query, compare};
 const NAMES: [&str; 14] =
     ["a", "b", "ab", "usr", "lib", "lib64", "x.so", "so", "A1", "b-c", "x+y", "a.b.so", "1", "\n"];
 /// Parts of expressions, each valid by itself and after any other.
-const PARTS: [&str; 26] = [
+const PARTS: [&str; 29] = [
     "a",
     "b",
     "usr",
@@ -30,6 +30,9 @@ const PARTS: [&str; 26] = [
     "[a-z0-9]+",
     "(64)?",
     "(a|b)",
+    "(lib|so|usr)",
+    r"(x(64|[|)]|-c)|\.[^|]*|\|)",
+    "(a|)",
     "(/.*)?",
     "(lib|usr)?",
     "[[:alnum:]]{1,3}",

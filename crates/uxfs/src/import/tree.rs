@@ -11,6 +11,7 @@
 
 mod fsx;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::ControlFlow;
 
@@ -631,21 +632,21 @@ fn named(entry: &Entry) -> impl FnOnce(ImportError) -> ImportError + '_ {
 }
 
 /// The attributes that XFS can store; the others become warnings.
-fn xattrs(entry: &Entry, added: &mut Added) -> Pairs {
+fn xattrs<'e>(entry: &'e Entry, added: &mut Added) -> Cow<'e, [(Vec<u8>, Vec<u8>)]> {
+    let all = &entry.meta.xattrs;
     let keep = |name: &[u8]| uxfs_core::attr::names::stored(name).is_ok();
-    let mut kept = Vec::with_capacity(entry.meta.xattrs.len());
-    for (name, value) in &entry.meta.xattrs {
-        if keep(name) {
-            kept.push((name.clone(), value.clone()));
-        } else {
-            added.warnings.push(format!(
-                "{}: XFS cannot store attribute {}: it is left out",
-                entry.path.escape_ascii(),
-                name.escape_ascii()
-            ));
-        }
+    if all.iter().all(|(name, _)| keep(name)) {
+        return Cow::Borrowed(all);
     }
-    kept
+    let (kept, lost): (Pairs, Pairs) = all.iter().cloned().partition(|(name, _)| keep(name));
+    for (name, _) in lost {
+        added.warnings.push(format!(
+            "{}: XFS cannot store attribute {}: it is left out",
+            entry.path.escape_ascii(),
+            name.escape_ascii()
+        ));
+    }
+    Cow::Owned(kept)
 }
 
 /// Hands a file's data to the writer: from offset `from` of the source's file, or read from the
