@@ -51,7 +51,7 @@ pub(crate) struct OtherDevices {
 
 impl OtherDevices {
     /// Is there one?
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", feature = "remote"))]
     pub(crate) fn any(&self) -> bool {
         self.log.is_some() || self.realtime.is_some()
     }
