@@ -1,6 +1,6 @@
 """The bill of materials of a binary: narrowed to what is linked, and judged.
 
-    bill.py narrow BILL TREE TARGET FEATURES          leaves in the bill what `cargo tree` names, and says with what
+    bill.py narrow BILL TREE TARGET FEATURES [LOCK]   leaves in the bill what `cargo tree` names, and says with what
                                                       target and features the binary was built
     bill.py said BILL                                 prints this target, and these features
     bill.py judge BILL TREE DEBUG                     fails unless the bill lists what is linked, and nothing else
@@ -10,14 +10,16 @@
 TREE is the output of `cargo tree --prefix none -e normal,no-proc-macro` for the target and the features.
 cargo-cyclonedx also lists what only builds the binary (macros, build scripts and their dependencies). DEBUG is the binary's debug
 symbols: their tables of lines name the crates whose code is in the binary, whoever says what. A crate of which the
-linker kept no line is not in them. The crates inside the standard library are no part of the bill.
+linker kept no line is not in them. The crates inside the standard library are not listed. If it was built from its
+sources, their LOCK says which they may be, and a property of the bill names them.
 """
 import json
 import os
 import re
 import sys
+import tomllib
 
-TARGET, FEATURES = "uxfs:target", "uxfs:features"
+TARGET, FEATURES, STANDARD = "uxfs:target", "uxfs:features", "uxfs:standard-library"
 # With fewer crates the debug symbols are not those of the command.
 LEAST = 60
 
@@ -64,7 +66,14 @@ def components(bill):
     return [bill["metadata"]["component"], *bill["components"]]
 
 
-def narrow(path, tree, target, features):
+def in_lock(path):
+    """The crates from a registry that a Cargo.lock has."""
+    with open(path, "rb") as file:
+        packages = tomllib.load(file)["package"]
+    return {(package["name"], package["version"]) for package in packages if "source" in package}
+
+
+def narrow(path, tree, target, features, lock=None):
     bill, linked = read(path), in_tree(tree)
     # Where the sources lie on this machine is nobody's business, and would make other bytes elsewhere.
     bill = json.loads(json.dumps(bill).replace(f"file://{os.getcwd()}/", "file://./"))
@@ -77,12 +86,17 @@ def narrow(path, tree, target, features):
     bill["dependencies"] = links
     properties = bill["metadata"].setdefault("properties", [])
     properties += [{"name": TARGET, "value": target}, {"name": FEATURES, "value": features}]
+    if lock:
+        properties.append({"name": STANDARD, "value": names(in_lock(lock))})
     write(path, bill)
 
 
+def properties_of(bill):
+    return {p["name"]: p["value"] for p in bill.get("metadata", {}).get("properties", [])}
+
+
 def said(path):
-    bill = read(path)
-    found = {p["name"]: p["value"] for p in bill.get("metadata", {}).get("properties", [])}
+    found = properties_of(read(path))
     for name in [TARGET, FEATURES]:
         if name not in found:
             fail(f"has no property {name}")
@@ -110,7 +124,8 @@ def judge(path, tree, debug):
     registry, own = in_debug(debug)
     if len(registry) + len(own) < LEAST:
         fail(f"the debug symbols name only {len(registry) + len(own)} crates, so they prove nothing")
-    missing = {name for name in registry if name not in listed} | \
+    standard = properties_of(bill).get(STANDARD, "").split(", ")
+    missing = {name for name in registry if name not in listed and names([name]) not in standard} | \
         {(name, "of the workspace") for name in own if name not in {name for name, _ in listed}}
     if missing:
         fail(f"code is in the binary, but not listed: {names(missing)}")
