@@ -95,6 +95,11 @@ def properties_of(bill):
     return {p["name"]: p["value"] for p in bill.get("metadata", {}).get("properties", [])}
 
 
+def is_standard(name, bill):
+    """Whether the standard library has this crate too, so that its code may be that one's."""
+    return names([name]) in properties_of(bill).get(STANDARD, "").split(", ")
+
+
 def said(path):
     found = properties_of(read(path))
     for name in [TARGET, FEATURES]:
@@ -124,8 +129,7 @@ def judge(path, tree, debug):
     registry, own = in_debug(debug)
     if len(registry) + len(own) < LEAST:
         fail(f"the debug symbols name only {len(registry) + len(own)} crates, so they prove nothing")
-    standard = properties_of(bill).get(STANDARD, "").split(", ")
-    missing = {name for name in registry if name not in listed and names([name]) not in standard} | \
+    missing = {name for name in registry if name not in listed and not is_standard(name, bill)} | \
         {(name, "of the workspace") for name in own if name not in {name for name, _ in listed}}
     if missing:
         fail(f"code is in the binary, but not listed: {names(missing)}")
@@ -144,7 +148,8 @@ def damage(path, fault, *debug):
     bill = read(path)
     if fault == "missing":
         registry, _ = in_debug(debug[0])
-        gone = next(component for component in bill["components"] if crate(component) in registry)
+        gone = next(component for component in bill["components"]
+                    if crate(component) in registry and not is_standard(crate(component), bill))
         bill["components"].remove(gone)
         bill["dependencies"] = [
             {"ref": link["ref"], "dependsOn": [ref for ref in link.get("dependsOn", []) if ref != gone["bom-ref"]]}
