@@ -29,7 +29,8 @@ const QUEUE: usize = 3;
 /// Batches that wait for a thread. Those without a buffer only list their pieces, so there may be many:
 /// a turn of large files is written while the caller creates the small ones that follow.
 const LISTED: usize = 64;
-/// Runs that grow side by side.
+/// Runs that grow side by side. Each may have a buffer. On Linux' source tree, eight need as many writes
+/// as six.
 const OPEN_RUNS: usize = 6;
 /// Buffers kept for reuse.
 const SPARE: usize = 6;
