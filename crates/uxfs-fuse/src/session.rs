@@ -10,8 +10,8 @@
 //!    only, also in those that this process may not see. [`Detached`] tells the two apart.
 //! 4. A frozen mount that must end is thawed before, and what waited is done, also if it was detached by
 //!    its users and cannot be thawed by them any more.
-//! 5. When [`Mounted::wait`] returns for a watched mount, its connection has ended, also if copies are left.
-//!    That of another mount ends with its process.
+//! 5. When [`Mounted::wait`] returns for a watched mount, no request of it is answered any more, also if copies
+//!    are left, and its connection ends by itself ([`Stopper`]). That of another mount ends with its process.
 
 use std::fmt;
 use std::io;

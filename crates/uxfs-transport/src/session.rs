@@ -117,8 +117,9 @@ pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
     /// Ends the connection. [`Session::run`] returns as soon as the requests that are answered just now are
-    /// done; with those that are answered later the connection has ended. Then every call to the mount fails
-    /// with ENOTCONN, also in other mount namespaces.
+    /// done. With those that are answered later the last descriptors are closed; the kernel holds some a moment
+    /// longer, since it takes rings apart in the background. Every call to the mount then fails with ENOTCONN,
+    /// and one of that moment with ECONNABORTED, also in other mount namespaces.
     pub fn stop(&self) {
         self.0.raise();
     }
