@@ -11,13 +11,16 @@
 //! 5. A thread of a ring that fails ends the connection: its callers would wait for ever. All
 //!    threads then end, and with the last descriptor of the device the kernel gives an error to
 //!    everyone who waits.
-//! 6. A [`Stopper`] ends the connection in the same way, also if other namespaces have copies of the mount.
+//! 6. With rings, forgotten inodes are fetched at most once in [`GATHERING`]: the kernel then gives many of them
+//!    at once, and does not wake the reader for each.
+//! 7. A [`Stopper`] ends the connection in the same way, also if other namespaces have copies of the mount.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use parking_lot::RwLock;
 use zerocopy::{FromBytes, IntoBytes};
@@ -60,6 +63,9 @@ pub enum NoRing {
     /// The kernel's list of processors cannot be read: each needs a ring.
     Uncounted,
 }
+
+/// How long forgotten inodes may gather in the kernel, where the device brings nothing that a caller waits for.
+const GATHERING: Duration = Duration::from_millis(2);
 
 /// The parameter of the kernel that switches FUSE over io_uring on.
 const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -215,7 +221,9 @@ impl<S: Filesystem> Session<S> {
         let device = device.map_or_else(|| Arc::clone(&self.device), Arc::new);
         let (server, size) = (Arc::clone(&self.server), self.negotiation.request_size());
         let tally = self.requests.tally();
-        let run = move || read_requests(&*server, &device, stop.as_deref(), &tally, size);
+        let gathers = self.rings.is_ok();
+        let run =
+            move || read_requests(&*server, &device, (stop.as_deref(), gathers), &tally, size);
         Task {
             thread: std::thread::Builder::new().name(format!("fuse-{number}")),
             run: Box::new(run),
@@ -285,17 +293,30 @@ impl Drop for StopOnDrop {
     }
 }
 
+/// Reads requests and runs them. With `gathers`, pauses after inodes that were forgotten in a row.
 fn read_requests(
     server: &impl Filesystem,
     device: &Arc<Device>,
-    stop: Option<&Stop>,
+    (stop, gathers): (Option<&Stop>, bool),
     tally: &Tally,
     size: usize,
 ) -> io::Result<()> {
     let mut buffer = vec![0; size];
+    let mut forgot = false;
     while let Some(message) = device.next(&mut buffer, stop)? {
+        let head = InHeader::read_from_prefix(message);
+        let forgets = head.is_ok_and(|(head, _)| dispatch::is_silent(head.opcode));
         let outlet = |unique| Outlet::Device { device: Arc::clone(device), unique };
         dispatch::run_message(server, message, tally, outlet);
+        if gathers
+            && forgets
+            && forgot
+            && let Some(stop) = stop
+            && stop.raised_within(GATHERING)?
+        {
+            break;
+        }
+        forgot = forgets;
     }
     Ok(())
 }

@@ -6,8 +6,10 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 pub(crate) struct Stop(OwnedFd);
@@ -15,6 +17,18 @@ pub(crate) struct Stop(OwnedFd);
 impl Stop {
     pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// Waits this long for it. Returns whether it is raised.
+    pub(crate) fn raised_within(&self, time: Duration) -> io::Result<bool> {
+        let time = Timespec::try_from(time).map_err(io::Error::other)?;
+        let mut fds = [PollFd::from_borrowed_fd(self.0.as_fd(), PollFlags::IN)];
+        match poll(&mut fds, Some(&time)) {
+            Ok(count) => Ok(count > 0),
+            // A signal ends the wait early.
+            Err(Errno::INTR) => Ok(false),
+            Err(other) => Err(other.into()),
+        }
     }
 
     pub(crate) fn raise(&self) {
