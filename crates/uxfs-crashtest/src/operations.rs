@@ -222,6 +222,10 @@ impl Operations {
     }
 }
 
+/// What the owner of a new file may do. A program may make a file that nobody can read, and change its permissions
+/// later, which is not followed.
+const OWNER: u16 = 0o600;
+
 /// Makes a change.
 pub(crate) fn apply(tree: &mut Tree, what: &Action) {
     let mut node = |ino: Ino, generation: u64, kind: Kind, mode: u16| {
@@ -234,7 +238,7 @@ pub(crate) fn apply(tree: &mut Tree, what: &Action) {
                 0o100_000 => Kind::File(Arc::default()),
                 _ => Kind::Other,
             };
-            node(*ino, *generation, kind, *mode);
+            node(*ino, *generation, kind, *mode | OWNER);
             enter(tree, name, *ino);
         }
         Action::Symlink { name, ino, generation, target } => {
@@ -330,7 +334,7 @@ mod tests {
         let before = tree(vec![(1, dir(&[("old", 2)])), (2, file(b"0123456789"))]);
         let what = vec![
             Action::Made { name: name(1, "sub"), ino: 3, generation: 0, mode: 0o40_755 },
-            Action::Made { name: name(3, "new"), ino: 4, generation: 0, mode: 0o100_600 },
+            Action::Made { name: name(3, "new"), ino: 4, generation: 0, mode: 0o100_000 },
             Action::Written { ino: 4, offset: 2, data: b"ab"[..].into(), mapped: false },
             Action::Zeroed { ino: 2, offset: 1, len: 2 },
             Action::Resized { ino: 2, size: 4 },
@@ -352,6 +356,7 @@ mod tests {
             Kind::File(bytes) => bytes.as_slice().to_vec(),
             _ => panic!("{ino} is no file"),
         };
+        assert_eq!(after.nodes[&4].mode, 0o100_600);
         assert_eq!((bytes(4), bytes(2)), (b"3\0ab".to_vec(), b"0\x00\x003".to_vec()));
         let paths: Vec<String> =
             after.paths().values().map(|path| path.display().to_string()).collect();
