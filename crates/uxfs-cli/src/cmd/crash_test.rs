@@ -15,8 +15,8 @@ use regex::bytes::{Regex, RegexBuilder};
 use uxfs::disk::{BlockDev, MemDev, OpenMode};
 use uxfs::volume::{self, Location};
 use uxfs_crashtest::{
-    self as crashtest, Failure as Failed, KernelFs, KernelLeg, Leg, Outcome, Plan, Progress, READY,
-    Ready, Run, State, UxfsLeg,
+    self as crashtest, Failure as Failed, KernelFs, KernelLeg, Leg, Machine, Outcome, Plan,
+    Progress, READY, Ready, Run, State, UxfsLeg,
 };
 
 use crate::json;
@@ -63,6 +63,9 @@ pub(crate) struct Options {
     /// File system to test on; a kernel's runs in User Mode Linux, without root
     #[arg(long, value_name = "FS", default_value = "uxfs")]
     fs: FileSystem,
+    /// How a kernel runs: as User Mode Linux, or in QEMU [default: the first that comes up]
+    #[arg(long, value_name = "MACHINE")]
+    machine: Option<MachineName>,
     /// Number of states to try
     #[arg(long, default_value_t = 1000, value_name = "N")]
     count: usize,
@@ -142,10 +145,30 @@ enum FileSystem {
     F2fs,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum MachineName {
+    Uml,
+    Qemu,
+}
+
+impl From<MachineName> for Machine {
+    fn from(name: MachineName) -> Self {
+        match name {
+            MachineName::Uml => Self::Uml,
+            MachineName::Qemu => Self::Qemu,
+        }
+    }
+}
+
 impl FileSystem {
     /// The leg for volumes of this size.
-    fn leg(self, size: u64, options: &str) -> Result<Box<dyn Leg>> {
+    fn leg(self, size: u64, options: &str, machine: Option<MachineName>) -> Result<Box<dyn Leg>> {
         let fs = match self {
+            Self::Uxfs if machine.is_some() => {
+                return Err(Failure::bare(
+                    "--machine is for a kernel's file system: say --fs xfs, ext4, btrfs or f2fs",
+                ));
+            }
             Self::Uxfs => {
                 return Ok(Box::new(UxfsLeg::new(size, options).map_err(said)?));
             }
@@ -156,7 +179,8 @@ impl FileSystem {
         };
         let own = std::env::current_exe().map_err(|error| Failure::bare(error.to_string()))?;
         let agent = vec![own.into(), "crash-test-agent".into()];
-        Ok(Box::new(KernelLeg::new(fs, size, options, agent).map_err(said)?))
+        let machines = machine.map_or(vec![Machine::Uml, Machine::Qemu], |name| vec![name.into()]);
+        Ok(Box::new(KernelLeg::new(fs, size, options, &machines, agent).map_err(said)?))
     }
 
     /// Its name, as after --fs.
@@ -197,7 +221,7 @@ fn tested(options: &Options, session: &Session) -> Result<()> {
     let scripts = tempfile::tempdir().map_err(|error| Failure::bare(error.to_string()))?;
     let plan = options.plan(Arc::clone(&stop), scripts.path())?;
     let size = plan.volume.as_ref().map_or(options.size, BlockDev::len);
-    let leg = options.fs.leg(size, &options.mount_options)?;
+    let leg = options.fs.leg(size, &options.mount_options, options.machine)?;
     let bar = options.bar();
     let outcome = crashtest::run(&plan, &*leg, &|progress| bar.show(progress));
     bar.clear();
@@ -226,22 +250,22 @@ fn tested(options: &Options, session: &Session) -> Result<()> {
 
 impl Options {
     fn plan(&self, stop: Arc<AtomicBool>, scripts: &Path) -> Result<Plan> {
-        let (command, check) = match &self.run {
-            None => (self.command.clone(), self.check.clone()),
+        let (command, setup, check) = match &self.run {
+            None => (self.command.clone(), self.setup.clone(), self.check.clone()),
             Some(name) => {
                 let ready = Ready::of(name).ok_or_else(|| {
                     Failure::bare(format!("--run {name}: there is no such test: --list shows them"))
                 })?;
                 let made = ready.prepare(scripts);
-                let (command, check) = made.map_err(|error| Failure::host(scripts, &error))?;
-                (command, Some(check))
+                let made = made.map_err(|error| Failure::host(scripts, &error))?;
+                (made.command, made.setup, Some(made.check))
             }
         };
         let one = NonZeroUsize::MIN;
         let processors = || std::thread::available_parallelism().unwrap_or(one);
         Ok(Plan {
             command,
-            setup: self.setup.clone(),
+            setup,
             check,
             ack: self.ack.clone(),
             timeout: Duration::from_secs(self.timeout),
@@ -286,6 +310,8 @@ impl Options {
         let kept = self.keep.as_ref().map(|dir| dir.join(RECORDING));
         let recording = kept.as_ref().or(self.recording.as_ref());
         add("fs", (self.fs != FileSystem::Uxfs).then(|| self.fs.name()));
+        let machine = self.machine.and_then(|name| name.to_possible_value());
+        add("machine", machine.map(|value| value.get_name().to_owned()));
         add("recording", recording.map(path));
         add("run", self.run.clone());
         add("check", self.check.clone());

@@ -102,7 +102,7 @@ impl KernelFs {
         image.as_file().set_len(len).map_err(host)?;
         let mut command = Command::new(name);
         command.args(&tool.words[1..]).arg(image.path()).stdin(Stdio::null());
-        command.env("PATH", super::uml::path_with_sbin());
+        command.env("PATH", super::machine::path_with_sbin());
         command.env("SOURCE_DATE_EPOCH", MADE).env("E2FSPROGS_FAKE_TIME", MADE);
         command.env("DETERMINISTIC_SEED", "1");
         let output = command.output().map_err(|error| match error.kind() {

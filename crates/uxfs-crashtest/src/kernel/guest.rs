@@ -9,7 +9,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -22,10 +22,10 @@ use tempfile::TempDir;
 use uxfs_disk::BlockDev;
 use uxfs_vhost_blk::{Access, Host, Socket, Stopper};
 
+use super::machine::{Kernel, Start};
 use super::mailbox::{Listener, Mailbox};
 use super::message::{DISK_SERIAL, MAILBOX_SERIAL, Order, Report};
 use super::slot::Slot;
-use super::uml::Start;
 
 /// How often a wait looks whether the kernel still runs.
 const LOOK: Duration = Duration::from_millis(100);
@@ -71,14 +71,14 @@ impl Guest {
     /// # Errors
     /// Why it does not come up.
     pub(crate) fn boot(
-        kernel: &Path,
+        kernel: &Kernel,
         agent: &[OsString],
         disk: Arc<dyn BlockDev>,
     ) -> Result<(Self, Vec<String>), String> {
         let dir = tempfile::Builder::new().prefix("uxfs-guest-").tempdir();
         let dir = dir.map_err(|error| format!("no temporary directory: {error}"))?;
         let guest = Self::start(kernel, agent, disk, dir).map_err(|error| error.to_string())?;
-        match guest.answer(BOOT, &|| false) {
+        match guest.answer(kernel.machine.patience(BOOT), &|| false) {
             Ok(Report::Ready { file_systems }) => Ok((guest, file_systems)),
             Ok(other) => Err(format!("the agent said: {other:?}")),
             Err(lost) => Err(lost.to_string()),
@@ -86,7 +86,7 @@ impl Guest {
     }
 
     fn start(
-        kernel: &Path,
+        kernel: &Kernel,
         agent: &[OsString],
         disk: Arc<dyn BlockDev>,
         dir: TempDir,
@@ -107,14 +107,13 @@ impl Guest {
         let servers = servers.collect::<io::Result<Vec<_>>>()?;
         let console = at("console");
         let start = Start {
-            kernel,
-            dir: &at("uml"),
+            dir: dir.path(),
             disks: &sockets,
             init: &at("agent"),
             arguments,
             console: File::create(&console)?.into(),
         };
-        let process = Running::start(start.command())?;
+        let process = Running::start(kernel.command(start))?;
         Ok(Self { process, mailbox, slot, console, _servers: servers, _dir: dir })
     }
 

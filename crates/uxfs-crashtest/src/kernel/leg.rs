@@ -11,7 +11,6 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -22,9 +21,9 @@ use uxfs_disk::{BlockDev, MemDev};
 
 use super::file_system::KernelFs;
 use super::guest::{Guest, Lost};
+use super::machine::{self, Kernel, Machine};
 use super::mailbox::Listener;
 use super::message::{Order, Pace, Program, Report};
-use super::uml;
 use crate::error::{Error, Result};
 use crate::job::{Ended, How, Job, pipe};
 use crate::leg::{Leg, Places, Recovered, Recovery};
@@ -46,22 +45,28 @@ pub struct KernelLeg {
     options: String,
     /// The program that is the first in a machine, and its arguments.
     agent: Vec<OsString>,
-    kernel: PathBuf,
+    kernel: Kernel,
     idle: Mutex<Vec<Guest>>,
     /// The directory on which volumes are mounted, in the machines.
     at: TempDir,
 }
 
 impl KernelLeg {
-    /// Volumes of `size` bytes, mounted with these options beside the leg's own. `agent` is the command that
-    /// calls [`serve_as_init`](crate::serve_as_init).
+    /// Volumes of `size` bytes, mounted with these options beside the leg's own, by a kernel of the first of these
+    /// machines that comes up. `agent` is the command that calls [`serve_as_init`](crate::serve_as_init).
     ///
     /// # Errors
     /// No kernel comes up here, or none has the file system.
-    pub fn new(fs: KernelFs, size: u64, options: &str, agent: Vec<OsString>) -> Result<Self> {
+    pub fn new(
+        fs: KernelFs,
+        size: u64,
+        options: &str,
+        machines: &[Machine],
+        agent: Vec<OsString>,
+    ) -> Result<Self> {
         let at = tempfile::Builder::new().prefix("uxfs-crash-test-").tempdir();
         let at = at.map_err(|error| Error::host("cannot make a directory to mount on", error))?;
-        let (kernel, guest) = found(fs, size, &agent)?;
+        let (kernel, guest) = found(fs, size, machines, &agent)?;
         let idle = Mutex::new(vec![guest]);
         Ok(Self { fs, size, options: options.to_owned(), agent, kernel, idle, at })
     }
@@ -92,7 +97,7 @@ impl KernelLeg {
     ) -> Result<std::result::Result<Mounted<'_>, Problem>> {
         let guest = self.guest()?;
         guest.put(disk);
-        Ok(match guest.ask(&self.mount(), PATIENCE, &|| false) {
+        Ok(match guest.ask(&self.mount(), self.kernel.machine.patience(PATIENCE), &|| false) {
             Ok(Report::Done) => Ok(Mounted { leg: self, guest: Mutex::new(Some(guest)) }),
             Ok(Report::Refused(why)) => {
                 let words = guest.last_words();
@@ -107,10 +112,15 @@ impl KernelLeg {
 }
 
 /// The first kernel that comes up and has the file system.
-fn found(fs: KernelFs, size: u64, agent: &[OsString]) -> Result<(PathBuf, Guest)> {
+fn found(
+    fs: KernelFs,
+    size: u64,
+    machines: &[Machine],
+    agent: &[OsString],
+) -> Result<(Kernel, Guest)> {
     let mut why = String::new();
-    for kernel in uml::kernels() {
-        let tried = kernel.display();
+    for kernel in machines.iter().flat_map(|machine| machine.kernels()) {
+        let tried = kernel.path.display();
         match Guest::boot(&kernel, agent, Arc::new(MemDev::new(size))) {
             Ok((guest, known)) if known.iter().any(|name| name == fs.name()) => {
                 return Ok((kernel, guest));
@@ -119,8 +129,9 @@ fn found(fs: KernelFs, size: u64, agent: &[OsString]) -> Result<(PathBuf, Guest)
             Err(reason) => why.push_str(&format!("; {tried}: {}", shortened(&reason))),
         }
     }
-    let name = fs.name();
-    Err(Error::new(format!("--fs {name} needs a kernel for User Mode Linux: {}{why}", uml::ADVICE)))
+    let advice: Vec<&str> = machines.iter().map(|machine| machine.advice()).collect();
+    let (name, advice) = (fs.name(), advice.join("; "));
+    Err(Error::new(format!("--fs {name} needs a kernel in a virtual machine: {advice}{why}")))
 }
 
 /// The line of a console that says most.
@@ -201,6 +212,10 @@ struct Mounted<'a> {
 }
 
 impl Mounted<'_> {
+    fn patience(&self) -> Duration {
+        self.leg.kernel.machine.patience(PATIENCE)
+    }
+
     /// Gives an order. A guest that is lost is dropped.
     fn ask(
         &self,
@@ -218,7 +233,7 @@ impl Mounted<'_> {
     }
 
     fn done(&self, order: &Order) -> Result<()> {
-        match self.ask(order, PATIENCE, &|| false) {
+        match self.ask(order, self.patience(), &|| false) {
             Ok(Report::Done) => Ok(()),
             Ok(Report::Refused(why)) => Err(Error::new(why)),
             Ok(other) => Err(unexpected(&other)),
@@ -235,7 +250,7 @@ impl Mounted<'_> {
     /// Runs a program.
     fn run(&self, order: &Order, job: &Job, cancelled: &dyn Fn() -> bool) -> Result<Ended> {
         let lost = |how, output| Ok(Ended { how, output, left_processes: false });
-        match self.ask(order, job.timeout.saturating_add(PATIENCE), cancelled) {
+        match self.ask(order, job.timeout.saturating_add(self.patience()), cancelled) {
             Ok(Report::Ended(ended)) => Ok(ended),
             Ok(Report::Refused(why)) => Err(Error::new(why)),
             Ok(other) => Err(unexpected(&other)),
@@ -266,7 +281,7 @@ impl Drop for Mounted<'_> {
 
 impl Recovered for Mounted<'_> {
     fn tree(&self) -> std::result::Result<Option<Tree>, Problem> {
-        match self.ask(&Order::Tree, PATIENCE, &|| false) {
+        match self.ask(&Order::Tree, self.patience(), &|| false) {
             Ok(Report::Tree(tree)) => Ok(tree),
             Ok(Report::Refused(why)) => {
                 let text = format!("the recovered volume is damaged: {why}");
@@ -290,7 +305,7 @@ impl Recovered for Mounted<'_> {
 
     fn damage(self: Box<Self>) -> Option<Problem> {
         let damage = |text| Some(Problem::new(Class::Damage, text));
-        match self.ask(&Order::Unmount, PATIENCE, &|| false) {
+        match self.ask(&Order::Unmount, self.patience(), &|| false) {
             Ok(Report::Done) => {}
             Ok(Report::Refused(why)) => {
                 return damage(format!("the recovered volume cannot be unmounted: {why}"));
@@ -303,10 +318,10 @@ impl Recovered for Mounted<'_> {
         }
         let guest = self.guest.lock().take()?;
         let words = self.leg.fs.inspection().iter().map(OsString::from).collect();
-        let job = Job { words, ..Job::shell("", PATIENCE, Arc::default()) };
+        let job = Job { words, ..Job::shell("", self.patience(), Arc::default()) };
         let program = Program { user: 0, group: 0, ..program(&job) };
         let tool = self.leg.fs.inspection()[0];
-        match guest.ask(&Order::Inspect(program), PATIENCE, &|| false) {
+        match guest.ask(&Order::Inspect(program), self.patience(), &|| false) {
             Ok(Report::Ended(ended)) => {
                 self.leg.idle.lock().push(guest);
                 let class = match ended.how {
@@ -341,7 +356,7 @@ fn program(job: &Job) -> Program {
         .collect();
     // A place in memory; the host's are read-only there.
     env.push((b"TMPDIR".to_vec(), b"/dev/shm".to_vec()));
-    env.push((b"PATH".to_vec(), uml::path_with_sbin().into_vec()));
+    env.push((b"PATH".to_vec(), machine::path_with_sbin().into_vec()));
     env.extend(
         job.env.iter().map(|(name, value)| (name.clone().into_vec(), value.clone().into_vec())),
     );

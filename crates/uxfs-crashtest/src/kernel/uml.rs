@@ -4,9 +4,11 @@
 //!    that does not come up is passed over: that of Debian 12 does not on processors with AMX.
 //! 2. The root of the machine is that of the host, read-only, so the programs of the host run in it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
+
+use super::machine::{Start, cache};
 
 /// The kernel of the package user-mode-linux.
 const PACKAGED: &str = "/usr/bin/linux.uml";
@@ -43,40 +45,21 @@ pub(crate) fn kernels() -> Vec<PathBuf> {
     if let Some(named) = std::env::var_os("UXFS_UML") {
         return vec![named.into()];
     }
-    let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache/uxfs/vm"));
-    let cache = std::env::var_os("UXFS_CACHE").map(PathBuf::from).or(home);
-    let built = cache.map(|cache| cache.join("uml/current/kernel"));
+    let built = cache().map(|cache| cache.join("uml/current/kernel"));
     let found = built.into_iter().chain([PACKAGED.into()]);
     found.filter(|kernel| kernel.exists()).collect()
 }
 
-/// Starts of a kernel: its files are in `dir`.
-pub(crate) struct Start<'a> {
-    pub(crate) kernel: &'a Path,
-    pub(crate) dir: &'a Path,
-    /// Sockets of its disks.
-    pub(crate) disks: &'a [PathBuf],
-    /// The first program, and its arguments. The program's path has no spaces.
-    pub(crate) init: &'a Path,
-    pub(crate) arguments: &'a [OsString],
-    pub(crate) console: Stdio,
-}
-
-impl Start<'_> {
-    pub(crate) fn command(self) -> Command {
-        // The kernel dies with the thread that starts it.
-        let mut command = Command::new("setpriv");
-        command.args(["--pdeathsig", "KILL", "--"]).arg(self.kernel);
-        // It looks for a directory in memory by itself.
-        command.env_remove("TMPDIR").env_remove("TMP").env_remove("TEMP");
-        command.arg(MEMORY).args(OPTIONS).arg(option("uml_dir=", self.dir, "/"));
-        for socket in self.disks {
-            command.arg(option("virtio_uml.device=", socket, &format!(":{DISK}")));
-        }
-        command.arg(option("init=", self.init, "")).arg("--").args(self.arguments);
-        command.stdin(Stdio::null()).stdout(self.console).stderr(Stdio::null());
-        command
+/// Adds the words that start a kernel.
+pub(crate) fn add(command: &mut Command, kernel: &Path, start: &Start<'_>) {
+    // It looks for a directory in memory by itself.
+    command.env_remove("TMPDIR").env_remove("TMP").env_remove("TEMP");
+    command.arg(kernel).arg(MEMORY).args(OPTIONS);
+    command.arg(option("uml_dir=", &start.dir.join("uml"), "/"));
+    for socket in start.disks {
+        command.arg(option("virtio_uml.device=", socket, &format!(":{DISK}")));
     }
+    command.arg(option("init=", start.init, "")).arg("--").args(start.arguments);
 }
 
 fn option(name: &str, path: &Path, end: &str) -> OsString {
@@ -84,11 +67,4 @@ fn option(name: &str, path: &Path, end: &str) -> OsString {
     text.push(path);
     text.push(end);
     text
-}
-
-/// The search path with the directories in which tools of file systems are.
-pub(crate) fn path_with_sbin() -> OsString {
-    let mut path = std::env::var_os("PATH").unwrap_or_default();
-    path.push(OsStr::new(":/usr/local/sbin:/usr/sbin:/sbin"));
-    path
 }

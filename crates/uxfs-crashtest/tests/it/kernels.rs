@@ -1,14 +1,16 @@
 //! The kernel's file systems in User Mode Linux: planted faults are found there, corrected programs pass, and
-//! what is recorded has one order. `UXFS_FS` names another file system than ext4, `UXFS_COUNT` the states.
+//! what is recorded has one order. `UXFS_FS` names another file system than ext4, `UXFS_COUNT` the states, and
+//! `UXFS_MACHINE=qemu` another machine.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use uxfs_crashtest::{
-    Explanation, Job, KernelFs, KernelLeg, Leg, Mark, Outcome, Plan, Recorder, Run, run,
+    Explanation, Job, KernelFs, KernelLeg, Leg, Machine, Mark, Outcome, Plan, Recorder, Run, run,
 };
 use uxfs_testkit::Event;
 
-use crate::planted::{chosen, is_right};
+use crate::planted::{Says, chosen, is_right};
 use crate::rig::{SIZE, plan, planted, setting};
 use crate::timeline::{page, shows_the_missing_call};
 
@@ -25,8 +27,19 @@ const SHOWN: &[&str] = &[
 const DRAWN: &[&str] = &["lost_fsync", "lost_directory_fsync"];
 
 fn leg(fs: KernelFs, options: &str) -> KernelLeg {
+    leg_in(machine(), fs, options)
+}
+
+fn leg_in(machine: Machine, fs: KernelFs, options: &str) -> KernelLeg {
     let agent = vec![env!("CARGO_BIN_EXE_uxfs-crash-agent").into()];
-    KernelLeg::new(fs, SIZE, options, agent).unwrap_or_else(|error| panic!("{error}"))
+    KernelLeg::new(fs, SIZE, options, &[machine], agent).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn machine() -> Machine {
+    match std::env::var("UXFS_MACHINE").as_deref() {
+        Ok("qemu") => Machine::Qemu,
+        _ => Machine::Uml,
+    }
 }
 
 fn fs() -> KernelFs {
@@ -75,6 +88,20 @@ fn corrected_programs_pass_on_a_kernel() {
             panic!("{name}:\n{failure}");
         }
     }
+}
+
+/// A distribution's own kernel, emulated.
+#[test]
+fn qemu_finds_a_planted_fault_and_passes_the_corrected_program() {
+    let leg = leg_in(Machine::Qemu, KernelFs::Ext4, "");
+    let mut plan = planted("lost_fsync", "bad");
+    (plan.count, plan.jobs) = (12, NonZeroUsize::MIN);
+    let failure = tested(&plan, &leg).failure.unwrap();
+    assert!(is_right(&failure, Says::Missing(&["fsync (or fdatasync) of m0"])), "{failure}");
+    let mut plan = planted("lost_fsync", "good");
+    (plan.count, plan.jobs) = (6, NonZeroUsize::MIN);
+    let outcome = tested(&plan, &leg);
+    assert!(outcome.failure.is_none() && outcome.states == 6, "{outcome}");
 }
 
 /// ext4 writes the new content before a rename replaces the old one, unless it is mounted with
