@@ -68,7 +68,9 @@ def judge(records, atomic=True):
 
 def store(opened):
     """Runs or checks a store: what `opened` returns has `put`, `records` and `close`."""
-    if sys.argv[1] == "run":
+    if sys.argv[1] == "setup":
+        opened().close()
+    elif sys.argv[1] == "run":
         db = opened()
         for number in range(STEPS):
             db.put(number, text(number))

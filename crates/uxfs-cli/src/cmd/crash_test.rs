@@ -162,7 +162,8 @@ impl From<MachineName> for Machine {
 
 impl FileSystem {
     /// The leg for volumes of this size.
-    fn leg(self, size: u64, options: &str, machine: Option<MachineName>) -> Result<Box<dyn Leg>> {
+    fn leg(self, size: u64, chosen: &Options, session: &Session) -> Result<Box<dyn Leg>> {
+        let (options, machine) = (&*chosen.mount_options, chosen.machine);
         let fs = match self {
             Self::Uxfs if machine.is_some() => {
                 return Err(Failure::bare(
@@ -180,7 +181,13 @@ impl FileSystem {
         let own = std::env::current_exe().map_err(|error| Failure::bare(error.to_string()))?;
         let agent = vec![own.into(), "crash-test-agent".into()];
         let machines = machine.map_or(vec![Machine::Uml, Machine::Qemu], |name| vec![name.into()]);
-        Ok(Box::new(KernelLeg::new(fs, size, options, &machines, agent).map_err(said)?))
+        let leg = KernelLeg::new(fs, size, options, &machines, agent).map_err(said)?;
+        if machine.is_none() && leg.machine() == Machine::Qemu {
+            session.say(
+                b"uxfs: crash-test: no kernel comes up as User Mode Linux: it is emulated by QEMU, which takes longer",
+            );
+        }
+        Ok(Box::new(leg))
     }
 
     /// Its name, as after --fs.
@@ -221,7 +228,7 @@ fn tested(options: &Options, session: &Session) -> Result<()> {
     let scripts = tempfile::tempdir().map_err(|error| Failure::bare(error.to_string()))?;
     let plan = options.plan(Arc::clone(&stop), scripts.path())?;
     let size = plan.volume.as_ref().map_or(options.size, BlockDev::len);
-    let leg = options.fs.leg(size, &options.mount_options, options.machine)?;
+    let leg = options.fs.leg(size, options, session)?;
     let bar = options.bar();
     let outcome = crashtest::run(&plan, &*leg, &|progress| bar.show(progress));
     bar.clear();

@@ -71,6 +71,11 @@ impl KernelLeg {
         Ok(Self { fs, size, options: options.to_owned(), agent, kernel, idle, at })
     }
 
+    /// The machine in which programs run.
+    pub fn machine(&self) -> Machine {
+        self.kernel.machine
+    }
+
     fn guest(&self) -> Result<Guest> {
         if let Some(guest) = self.idle.lock().pop() {
             return Ok(guest);
