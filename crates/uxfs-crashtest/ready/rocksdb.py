@@ -13,7 +13,7 @@ class Store:
             sys.exit("librocksdb is missing: apt-get install librocksdb-dev")
         self.lib = ctypes.CDLL(name)
         for call in ("options_create", "open", "writeoptions_create", "readoptions_create", "create_iterator",
-                     "iter_key", "iter_value", "get"):
+                     "iter_key", "iter_value"):
             getattr(self.lib, f"rocksdb_{call}").restype = ctypes.c_void_p
         self.lib.rocksdb_iter_valid.restype = ctypes.c_ubyte
         options = self.made("options_create")

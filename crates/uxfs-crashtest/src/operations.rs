@@ -222,8 +222,8 @@ impl Operations {
     }
 }
 
-/// What the owner of a new file may do. A program may make a file that nobody can read, and change its permissions
-/// later, which is not followed.
+/// Permissions that the owner of a new file always gets here. A program may create a file with mode 0 and call chmod
+/// later. Operations do not include chmod, and the check must be able to read the file.
 const OWNER: u16 = 0o600;
 
 /// Makes a change.

@@ -11,8 +11,8 @@
 //! 5. A thread of a ring that fails ends the connection: its callers would wait for ever. All
 //!    threads then end, and with the last descriptor of the device the kernel gives an error to
 //!    everyone who waits.
-//! 6. With rings, forgotten inodes are fetched at most once in [`GATHERING`]: the kernel then gives many of them
-//!    at once, and does not wake the reader for each.
+//! 6. With rings, the reader waits for [`GATHERING`] when two messages in a row were of forgotten inodes: the kernel
+//!    then gives many of them at once, and does not wake the reader for each.
 //! 7. A [`Stopper`] ends the connection in the same way, also if other namespaces have copies of the mount.
 
 use std::fmt;

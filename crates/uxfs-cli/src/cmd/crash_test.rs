@@ -60,7 +60,7 @@ const SIZE: u64 = 512 << 20;
     uxfs crash-test --fs ext4 --check ~/check.sh -- ~/bin/store\n  \
     uxfs crash-test --keep failed --html report.html --check ~/check.sh -- ~/bin/store")]
 pub(crate) struct Options {
-    /// File system to test on; a kernel's runs in User Mode Linux, without root
+    /// File system to test on; a kernel's runs in a virtual machine, without root
     #[arg(long, value_name = "FS", default_value = "uxfs")]
     fs: FileSystem,
     /// How a kernel runs: as User Mode Linux, or in QEMU [default: the first that comes up]

@@ -55,8 +55,8 @@ pub(crate) fn add(command: &mut Command, kernel: &Path, start: &Start<'_>) {
     let mut words = OsString::from(OPTIONS);
     words.push(" uxfs_init=");
     words.push(start.init);
-    for argument in start.arguments {
-        // Its first program has one argument at most.
+    debug_assert!(start.arguments.len() <= 1, "the initramfs passes one argument on");
+    if let Some(argument) = start.arguments.first() {
         words.push(" uxfs_argument=");
         words.push(argument);
     }
