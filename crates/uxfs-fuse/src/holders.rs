@@ -6,6 +6,8 @@
 //! caller may read it.
 //!
 //! 1. A namespace that only has a copy uses nothing. A process in it that has a file open does.
+//! 2. A file belongs to a mount if the numbers of the mount and of its device are both right. The kernel gives
+//!    the number of a mount that was unmounted to the next one; that of its device only after its end.
 //!
 //! Called by `session` and by `uxfs umount`.
 
@@ -13,6 +15,8 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 
 use crate::mounts::{self, Mount};
 
@@ -126,19 +130,34 @@ fn stands_in(process: u32, mount: &Mount) -> bool {
 /// which all copies of a mount share.
 fn has_open(process: u32, mount: &Mount) -> bool {
     let wanted = format!("mnt_id:\t{}", mount.id);
-    let is_of_mount = |file: &Path| {
-        let text = fs::read_to_string(file).unwrap_or_default();
+    let device = numbers(&mount.device);
+    let is_of_mount = |info: &Path| {
+        let text = fs::read_to_string(info).unwrap_or_default();
+        let file = || Some(of(process, "fd").join(info.file_name()?));
         text.lines().any(|line| line == wanted)
+            && (file().and_then(|file| device_of(&file)).is_none_or(|found| Some(found) == device))
     };
     let mut open = fs::read_dir(of(process, "fdinfo")).into_iter().flatten().flatten();
-    open.any(|entry| is_of_mount(&entry.path())) || maps(process, &mount.device)
+    open.any(|entry| is_of_mount(&entry.path())) || maps(process, device)
+}
+
+/// The two numbers of a device, as `MAJOR:MINOR` names it.
+fn numbers(device: &str) -> Option<(u32, u32)> {
+    let number = |text: &str| text.parse().ok();
+    device.split_once(':').and_then(|(major, minor)| number(major).zip(number(minor)))
+}
+
+/// The device of an open file, if the caller may know it. Its file system is asked for nothing else, so a server
+/// may look at files of its own mount.
+fn device_of(file: &Path) -> Option<(u32, u32)> {
+    let nothing = StatxFlags::empty();
+    let found = rustix::fs::statx(CWD, file, AtFlags::STATX_DONT_SYNC, nothing).ok()?;
+    Some((found.stx_dev_major, found.stx_dev_minor))
 }
 
 /// Has a process bytes of a file on a device mapped?
-fn maps(process: u32, device: &str) -> bool {
-    let number = |text: &str| text.parse::<u32>().ok();
-    let numbers = device.split_once(':').and_then(|(a, b)| number(a).zip(number(b)));
-    let Some((major, minor)) = numbers else { return false };
+fn maps(process: u32, device: Option<(u32, u32)>) -> bool {
+    let Some((major, minor)) = device else { return false };
     let wanted = format!("{major:02x}:{minor:02x}").into_bytes();
     // The names of files may hold any bytes.
     let text = fs::read(of(process, "maps")).unwrap_or_default();
@@ -149,7 +168,28 @@ fn maps(process: u32, device: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd as _;
+
     use super::*;
+
+    #[test]
+    fn a_number_that_another_mount_has_now_names_no_user() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let info = format!("/proc/self/fdinfo/{}", file.as_file().as_raw_fd());
+        let info = fs::read_to_string(info).unwrap();
+        let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:\t")).unwrap();
+        let (major, minor) = device_of(file.path()).unwrap();
+        let mount = |device| Mount {
+            source: "/image".into(),
+            dir: "/mount/point".into(),
+            device,
+            id: id.parse().unwrap(),
+            flags: String::new(),
+        };
+        let own = std::process::id();
+        assert!(has_open(own, &mount(format!("{major}:{minor}"))));
+        assert!(!has_open(own, &mount(format!("{major}:{}", minor + 1_000_000))));
+    }
 
     #[test]
     fn holders_are_named() {
