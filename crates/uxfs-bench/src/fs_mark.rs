@@ -63,7 +63,30 @@ pub struct Options {
     pub journal: uxfs::journal::JournalOptions,
 }
 
+/// Refuses a place whose directories' names are too long for fs_mark, before anything is measured.
+pub(crate) fn check_dirs(mnt: &Path, threads: &[u32]) -> Result<()> {
+    let most = threads.iter().max().map_or(0, |threads| threads.saturating_sub(1));
+    let longest = thread_dir(mnt, most);
+    let bytes = longest.as_os_str().len();
+    if bytes <= DIR_MAX {
+        return Ok(());
+    }
+    let what = format!(
+        "takes directories of at most {DIR_MAX} bytes, and {} has {bytes}: measure in a directory with a \
+         shorter name (--dir)",
+        longest.display()
+    );
+    Err(BenchError::new("fs_mark", what))
+}
+
+/// The directory of a thread.
+fn thread_dir(dir: &Path, thread: u32) -> PathBuf {
+    dir.join(thread.to_string())
+}
+
 const FILE: usize = 4096;
+/// Bytes of the longest directory's name that fs_mark 3.3 takes: it refuses 40, and 39 overflow a buffer.
+const DIR_MAX: usize = 38;
 
 /// Measures creates per second.
 ///
@@ -78,6 +101,10 @@ pub fn run_all(options: &Options, say: &mut dyn FnMut(&str)) -> Result<Table> {
     ];
     let tools = ["fs_mark", "mkfs.xfs", "mkfs.ext4", "findmnt"];
     let with_kernel = is_root() && tools.iter().all(|tool| host::has(tool));
+    let mut wanted = settings_of_round(1, &options.only, with_kernel);
+    if wanted.any(|(_, setting)| matches!(setting, Setting::Kernel(_))) {
+        check_dirs(&scratch.mnt(), &options.threads)?;
+    }
     if !with_kernel {
         let what = "the kernel's rows need root, fs_mark, mkfs.xfs and mkfs.ext4: not measured";
         notes.push(what.into());
@@ -237,7 +264,7 @@ pub(crate) fn run_fs_mark(
     args.push(scratch.file("fs_log.txt").into());
     for thread in 0..threads {
         args.push("-d".into());
-        args.push(dir.join(thread.to_string()).into());
+        args.push(thread_dir(dir, thread).into());
     }
     let refs: Vec<&dyn AsRef<OsStr>> = args.iter().map(|a| a as &dyn AsRef<OsStr>).collect();
     let text = run("fs_mark", &refs)?;
@@ -269,6 +296,14 @@ mod tests {
         let run = measured(1000, traffic, || Ok(()), slow).unwrap();
         assert!(run.seconds >= before.as_secs_f64(), "{run:?}");
         assert_eq!((run.rate, run.during.log_bytes, run.all.log_bytes), (1e9, 1000, 2000));
+    }
+
+    #[test]
+    fn directories_that_fs_mark_does_not_take_are_refused() {
+        let mnt = Path::new("/").join("l".repeat(DIR_MAX - 3));
+        check_dirs(&mnt, &[1, 10]).unwrap();
+        let error = check_dirs(&mnt, &[1, 16]).unwrap_err().to_string();
+        assert!(error.contains("lll/15 has 39") && error.contains("--dir"), "{error}");
     }
 
     #[test]

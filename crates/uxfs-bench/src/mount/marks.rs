@@ -52,6 +52,7 @@ fn measure(
     (threads, files, durable): (&[u32], u32, bool),
     say: &mut dyn FnMut(&str),
 ) -> Result<Table> {
+    fs_mark::check_dirs(&scratch.mnt(), threads)?;
     let pattern = if durable { "-S1 -s 4096" } else { "-S0 -s 0" };
     let title = format!(
         "fs_mark {pattern} through a mount, {files} files in all, a directory a thread; \

@@ -181,7 +181,7 @@ impl Log {
         count: u64,
         wanted: impl Fn(&Block) -> bool,
     ) -> Result<Option<u64>> {
-        let mut buffer = vec![0; SCAN * BASIC_BLOCK];
+        let mut buffer = vec![0; count.min(SCAN as u64) as usize * BASIC_BLOCK];
         let mut at = block;
         while at < block + count {
             let step = (block + count - at).min(SCAN as u64);
@@ -206,13 +206,14 @@ impl Log {
         within: u64,
     ) -> Result<Option<(u64, RecordHeader)>> {
         let within = within.min(self.blocks);
-        let mut buffer = vec![0; SCAN * BASIC_BLOCK];
-        let mut back = 0;
+        let mut bytes = Vec::new();
+        let (mut back, mut most) = (0, SCAN_FIRST as u64);
         while back < within {
-            let step = (within - back).min(SCAN as u64);
+            let step = (within - back).min(most);
+            most = (4 * most).min(SCAN as u64);
             let start = self.wrap(head + self.blocks - back - step);
-            let bytes = &mut buffer[..step as usize * BASIC_BLOCK];
-            self.read(dev, start, bytes)?;
+            bytes.resize(step as usize * BASIC_BLOCK, 0);
+            self.read(dev, start, &mut bytes)?;
             for index in (0..step as usize).rev() {
                 let at = index * BASIC_BLOCK;
                 let Some(block) = bytes[at..].first_chunk::<BASIC_BLOCK>() else { continue };
@@ -233,6 +234,8 @@ impl Log {
 
 /// Blocks per read of a search.
 const SCAN: usize = 512;
+/// Blocks of the first read of a search for the record before a block, which mostly is a short one.
+const SCAN_FIRST: usize = 32;
 
 fn blocks(bytes: &[u8]) -> impl Iterator<Item = &Block> {
     bytes.chunks_exact(BASIC_BLOCK).filter_map(|block| block.first_chunk())

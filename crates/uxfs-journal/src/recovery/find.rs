@@ -82,9 +82,9 @@ impl Log {
         if bounds.state == State::Clean {
             return Ok(bounds);
         }
-        if let Some(bad) = self.bad_in_flight(dev, &bounds)?
-            && !planted(Fault::TornAccepted)
-        {
+        let mut sound = self.in_flight(dev, &bounds)?;
+        let bad = self.first_bad(dev, sound, bounds.head.block().into())?;
+        if let Some(bad) = bad.filter(|_| !planted(Fault::TornAccepted)) {
             bounds = self.ends_at(dev, bad)?;
             bounds.torn = Some(bad);
             if bounds.state == State::Clean {
@@ -93,9 +93,11 @@ impl Log {
             if bounds.head.block() == bounds.tail.block() {
                 return Err(Error::damaged(bad, "no record before its head is sound"));
             }
+            // The record that is now the last one may name another tail.
+            sound = bad;
         }
         self.check_order(&bounds)?;
-        self.verify_tail(dev, &mut bounds)?;
+        self.verify_tail(dev, &mut bounds, sound)?;
         Ok(bounds)
     }
 
@@ -227,8 +229,8 @@ impl Log {
         Ok(is_unmount(&first))
     }
 
-    /// The first record with a wrong checksum among the last ones before the head.
-    fn bad_in_flight(&self, dev: &dyn BlockDev, bounds: &Bounds) -> Result<Option<u64>> {
+    /// The first of the last records before the head, which may have been in flight.
+    fn in_flight(&self, dev: &dyn BlockDev, bounds: &Bounds) -> Result<u64> {
         let head = u64::from(bounds.head.block());
         // The record that names the tail may be damaged itself. Then only that record is checked.
         let tail = u64::from(bounds.tail.block());
@@ -244,7 +246,12 @@ impl Log {
                 None => break,
             }
         }
-        match Walk::new(self, dev, from, head) {
+        Ok(from)
+    }
+
+    /// The first record from `from` to `to` with a wrong checksum.
+    fn first_bad(&self, dev: &dyn BlockDev, from: u64, to: u64) -> Result<Option<u64>> {
+        match Walk::new(self, dev, from, to) {
             Ok(walk) => walk.first_bad(),
             Err(Error::Damaged { block, .. }) => Ok(Some(block)),
             Err(error) => Err(error),
@@ -274,19 +281,17 @@ impl Log {
         Err(Error::damaged(head.block().into(), problem))
     }
 
-    /// Checks the checksums from the tail on. Where a torn write at the head may have hit the tail,
-    /// the tail moves forward.
-    fn verify_tail(&self, dev: &dyn BlockDev, bounds: &mut Bounds) -> Result<()> {
+    /// Checks the checksums from the tail on, up to the records from `sound` to the head, which are known to be
+    /// sound. Where a torn write at the head may have hit the tail, the tail moves forward.
+    fn verify_tail(&self, dev: &dyn BlockDev, bounds: &mut Bounds, sound: u64) -> Result<()> {
         let head = u64::from(bounds.head.block());
         let reach = IN_FLIGHT * u64::from(bounds.record_size).div_ceil(BASIC_BLOCK as u64);
         let mut tail = u64::from(bounds.tail.block());
         loop {
-            let bad = match Walk::new(self, dev, tail, head) {
-                Ok(walk) => walk.first_bad()?,
-                Err(Error::Damaged { block, .. }) => Some(block),
-                Err(error) => return Err(error),
-            };
-            let Some(bad) = bad else { break };
+            // A tail that moved may be one of the sound records.
+            let is_before = self.distance(tail, sound) <= self.distance(tail, head);
+            let to = if is_before { sound } else { head };
+            let Some(bad) = self.first_bad(dev, tail, to)? else { break };
             // Behind the head, as far as records that were on their way may have reached.
             if self.distance(head, bad) > reach {
                 return Err(Error::damaged(bad, "a record that replay needs is damaged"));
