@@ -3,7 +3,7 @@
 1. The host's kernel mounts nothing: uxfs serves the volume.
 2. `ended` ends every server, also after an error.
 
-Used by tools/ordered-rates and tools/ordered-aging.
+Used by tools/ordered-rates and tools/ordered-aging; parts of it by tools/remote.d.
 """
 import json
 import os
