@@ -52,9 +52,22 @@ pub(crate) fn io_error(error: object_store::Error) -> io::Error {
         E::PermissionDenied { .. } | E::Unauthenticated { .. } => io::ErrorKind::PermissionDenied,
         E::NotSupported { .. } | E::NotImplemented { .. } => io::ErrorKind::Unsupported,
         E::InvalidPath { .. } | E::UnknownConfigurationKey { .. } => io::ErrorKind::InvalidInput,
+        E::Generic { source, .. } => kind_of_status(&source.to_string()),
         _ => io::ErrorKind::Other,
     };
     io::Error::new(kind, error.to_string())
+}
+
+/// The kind of an error that a server gave as a status. object_store keeps that of a listing, and of a range
+/// behind an object's end, in the text only.
+fn kind_of_status(text: &str) -> io::ErrorKind {
+    let status = text.split_once("status code: ").map_or("", |(_, rest)| rest);
+    match status.get(..3) {
+        Some("401" | "403") => io::ErrorKind::PermissionDenied,
+        Some("404") => io::ErrorKind::NotFound,
+        Some("416") => io::ErrorKind::InvalidData,
+        _ => io::ErrorKind::Other,
+    }
 }
 
 impl Cloud {
@@ -195,5 +208,28 @@ impl Store for Cloud {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             other => other,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_that_are_only_in_the_text_have_their_kinds() {
+        let of = |status: &str| {
+            let text = format!(
+                "Error performing GET http://store/bucket?list-type=2 in 2ms - Server returned non-2xx status \
+                 code: {status}: <Error>status code: 404</Error>"
+            );
+            io_error(object_store::Error::Generic { store: "S3", source: text.into() }).kind()
+        };
+        assert_eq!(of("401 Unauthorized"), io::ErrorKind::PermissionDenied);
+        assert_eq!(of("403 Forbidden"), io::ErrorKind::PermissionDenied);
+        assert_eq!(of("404 Not Found"), io::ErrorKind::NotFound);
+        assert_eq!(of("416 Range Not Satisfiable"), io::ErrorKind::InvalidData);
+        assert_eq!(of("503 Service Unavailable"), io::ErrorKind::Other);
+        let other = object_store::Error::Generic { store: "S3", source: "connection reset".into() };
+        assert_eq!(io_error(other).kind(), io::ErrorKind::Other);
     }
 }
