@@ -82,7 +82,7 @@ mod writeback;
 pub use bulk_data::BulkError;
 pub use bulk_writer::BulkWriter;
 pub use cause::Cause;
-pub use delalloc::{ErrorCursor, SyncKind, WritebackOptions};
+pub use delalloc::{BegunFsync, DeferredFsync, ErrorCursor, SyncKind, WritebackOptions};
 pub use device_io::Cached;
 pub use devices::{Device, Devices};
 pub use dquot::Limits;

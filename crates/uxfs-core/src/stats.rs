@@ -153,6 +153,9 @@ counters! {
     log_force,
     /// Log forces that had to sleep.
     log_force_sleep,
+    /// Calls of fsync whose commit was deferred until a flush had covered their data, so that it delayed no
+    /// caller without new data.
+    commits_deferred,
     /// Log transactions written: checkpoints, or single transactions if each is logged on its own.
     checkpoints,
     /// Log items written.

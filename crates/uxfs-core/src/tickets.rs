@@ -3,7 +3,7 @@
 //!
 //! A ticket costs nothing. Waiting for it forces the log, under the volume's fsync policy.
 
-use uxfs_journal::caller;
+use uxfs_journal::{Generation, caller};
 
 use crate::engine::Engine;
 use crate::error::Result;
@@ -31,9 +31,25 @@ impl Engine {
         self.journal.as_ref().map_or_else(Ticket::default, |journal| journal.ticket())
     }
 
-    /// A ticket for checkpoint `seq` and all data written so far.
-    pub(crate) fn ticket_of(&self, seq: u64) -> Ticket {
-        self.journal.as_ref().map_or_else(Ticket::default, |journal| journal.ticket_of(seq))
+    /// A ticket for checkpoint `seq` and the writes of data up to `data`.
+    pub(crate) fn ticket_for(&self, seq: u64, data: Generation) -> Ticket {
+        self.journal.as_ref().map_or_else(Ticket::default, |j| j.ticket_for(seq, data))
+    }
+
+    /// A ticket for checkpoint `seq` of a caller of fsync that has written no data itself; with `all`,
+    /// also for all data written so far.
+    pub(crate) fn ticket_without_data(&self, seq: u64, all: bool) -> Ticket {
+        self.journal.as_ref().map_or_else(Ticket::default, |j| j.ticket_without_data(seq, all))
+    }
+
+    /// The last write of data.
+    pub(crate) fn last_written(&self) -> Generation {
+        self.journal.as_ref().map_or_else(Generation::default, |j| j.ticket().0.data)
+    }
+
+    /// Reports a completed write of data, on which later commits may depend.
+    pub(crate) fn data_written(&self) -> Generation {
+        self.journal.as_ref().map_or_else(Generation::default, |j| j.data_written())
     }
 
     /// Is everything up to the ticket on stable storage?
@@ -81,6 +97,24 @@ impl Engine {
             Drive::Worker => journal.nudge_worker(),
             Drive::Caller => {
                 // Each waiter gets a failure through its own notification.
+                let _reported = journal.drive_on(self);
+            }
+        }
+    }
+
+    /// Calls `notify` once a caller whose commit is deferred may commit, as [`Engine::when_durable_for`].
+    pub(crate) fn when_resumed(
+        &self,
+        caller: u64,
+        written: Generation,
+        drive: Drive,
+        notify: impl FnOnce(core::result::Result<(), Failure>) + Send + 'static,
+    ) {
+        let Some(journal) = &self.journal else { return notify(Ok(())) };
+        journal.notify_when_resumed(caller, written, Box::new(notify));
+        match drive {
+            Drive::Worker => journal.nudge_worker(),
+            Drive::Caller => {
                 let _reported = journal.drive_on(self);
             }
         }

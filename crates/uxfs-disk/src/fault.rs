@@ -39,6 +39,8 @@ pub enum Fault {
     UnlinkedNotLogged,
     /// Data is not flushed before the checkpoint that maps it.
     DataUnflushed,
+    /// A caller of fsync whose commit is deferred commits before its data is flushed.
+    CommittedEarly,
     /// Remote attribute values are not flushed before the checkpoint that maps them.
     ValueUnflushed,
     /// Recovery does not free unlinked inodes.
@@ -114,8 +116,8 @@ impl Fault {
     pub const REPAIR: [Self; 3] =
         [Self::OwnerForgotten, Self::SoundFileDropped, Self::UndoMissesSector];
 
-    /// All other faults that must be visible on the device: all except [`Fault::RemovalPanics`],
-    /// [`Fault::FreezeWithoutWait`], [`Fault::UnflushedForgotten`], and those of scrubs,
+    /// All other faults that must be visible on the device when one thread works: all except
+    /// [`Fault::CommittedEarly`], [`Fault::RemovalPanics`], [`Fault::FreezeWithoutWait`], [`Fault::UnflushedForgotten`], and those of scrubs,
     /// [`Fault::ReadWithoutKept`] and [`Fault::FreedNotKept`].
     pub const ALL: [Self; 23] = [
         Self::FlushDropped,

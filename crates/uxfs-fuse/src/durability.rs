@@ -15,6 +15,8 @@
 //! 3. A request carries the identity of its caller ([`Caller`]), because the fsync policy depends on
 //!    which callers sync repeatedly, and server threads act for all callers.
 //! 4. Each waiter gets exactly one reply, also if the volume stops.
+//! 5. If callers without new data fsync too, the commit of a file's new data may be deferred until the data
+//!    is flushed ([`Fs::begin_fsync_deferred`]). The commit thread commits it then.
 //!
 //! Called by the server of requests.
 
@@ -24,12 +26,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use uxfs::format::Ino;
 use uxfs::journal::Ticket;
-use uxfs::{Drive, Fs, SyncKind};
+use uxfs::{BegunFsync, DeferredFsync, Drive, ErrorCursor, Fs, SyncKind};
 use uxfs_transport::{Errno, Request, Transport};
 
 use crate::handles::Cursor;
 use crate::volume::Volume;
-use crate::worker::Worker;
+use crate::worker::{JobSender, Worker};
 
 /// Most dirty bytes that a server thread writes back itself.
 const INLINE_MAX: u64 = 1 << 20;
@@ -73,20 +75,67 @@ impl Scope {
         }
     }
 
-    /// Writes back, and returns a ticket for what then has to become durable.
-    fn write_back(self, volume: &Volume, fs: &Fs) -> uxfs::Result<Ticket> {
-        match self {
-            Self::Changes => Ok(fs.ticket()),
-            Self::File { ino, kind, cursor: Some(cursor) } => {
-                fs.begin_fsync(ino, kind, &mut cursor.lock())
+    /// Writes back, and returns a ticket for what then has to become durable. With `commits`, the commit of
+    /// a file may be deferred.
+    fn write_back(
+        self,
+        volume: &Volume,
+        fs: &Fs,
+        commits: Option<JobSender<Volume>>,
+    ) -> uxfs::Result<Begun> {
+        let ticket = match self {
+            Self::Changes => fs.ticket(),
+            Self::File { ino, kind, cursor } => {
+                let file = FileSync { ino, cursor, fresh: fs.error_cursor(ino) };
+                let Some(commits) = commits else { return file.begin(fs, kind) };
+                let begun = fs.begin_fsync_deferred(ino, kind);
+                file.check(fs)?;
+                match begun? {
+                    BegunFsync::Committed(ticket) => ticket,
+                    BegunFsync::Deferred(fsync) => {
+                        return Ok(Begun::Deferred { fsync, file, commits });
+                    }
+                }
             }
-            Self::File { ino, kind, cursor: None } => {
-                fs.begin_fsync(ino, kind, &mut fs.error_cursor(ino))
-            }
-            Self::Volume => volume.begin_sync(fs),
-            Self::Durable => volume.begin_durable(fs),
+            Self::Volume => volume.begin_sync(fs)?,
+            Self::Durable => volume.begin_durable(fs)?,
+        };
+        Ok(Begun::Committed(ticket))
+    }
+}
+
+/// A file that is made durable, and the errors that were reported to the caller.
+struct FileSync {
+    ino: Ino,
+    cursor: Option<Cursor>,
+    /// For callers without a cursor.
+    fresh: ErrorCursor,
+}
+
+impl FileSync {
+    fn begin(mut self, fs: &Fs, kind: SyncKind) -> uxfs::Result<Begun> {
+        let ticket = match &self.cursor {
+            Some(cursor) => fs.begin_fsync(self.ino, kind, &mut cursor.lock()),
+            None => fs.begin_fsync(self.ino, kind, &mut self.fresh),
+        };
+        ticket.map(Begun::Committed)
+    }
+
+    /// Reports an error of the file's data that was not reported to the caller.
+    fn check(&self, fs: &Fs) -> uxfs::Result<()> {
+        match &self.cursor {
+            Some(cursor) => fs.check_data_errors(self.ino, &mut cursor.lock()),
+            None => fs.check_data_errors(self.ino, &mut self.fresh.clone()),
         }
     }
+}
+
+/// A request whose data is written.
+enum Begun {
+    /// It is served when the ticket is durable.
+    Committed(Ticket),
+    /// It is to be committed when its data is flushed.
+    Deferred { fsync: Box<DeferredFsync>, file: FileSync, commits: JobSender<Volume> },
 }
 
 /// A caller that waits for durability, and the function that sends its reply.
@@ -108,6 +157,8 @@ impl Waiter {
 pub(crate) struct Durability {
     /// The thread that syncs files with little dirty data.
     sync_thread: Worker<Volume>,
+    /// The thread that commits what was deferred.
+    commit_thread: Worker<Volume>,
     /// Number of files with little dirty data that are being synced or wait for it.
     syncing: AtomicUsize,
     parked: Arc<AtomicUsize>,
@@ -130,6 +181,7 @@ impl Durability {
     pub(crate) fn new(threads: usize) -> Self {
         Self {
             sync_thread: Worker::default(),
+            commit_thread: Worker::default(),
             syncing: AtomicUsize::new(0),
             parked: Arc::default(),
             last: AtomicU64::new(0),
@@ -137,17 +189,19 @@ impl Durability {
         }
     }
 
-    /// Starts the sync thread.
+    /// Starts the sync thread and the commit thread.
     ///
     /// # Errors
     /// The host cannot start a thread.
     pub(crate) fn start(&self, volume: &Arc<Volume>) -> io::Result<()> {
-        self.sync_thread.start("uxfs-sync", Arc::clone(volume))
+        self.sync_thread.start("uxfs-sync", Arc::clone(volume))?;
+        self.commit_thread.start("uxfs-commit", Arc::clone(volume))
     }
 
-    /// Ends the sync thread, after the syncs that it was given.
+    /// Ends the threads, after the syncs and the commits that they were given. The log worker must run.
     pub(crate) fn end(&self) {
         self.sync_thread.end();
+        self.commit_thread.end();
     }
 }
 
@@ -178,13 +232,50 @@ impl Volume {
     /// Writes back, and parks the reply. With [`Drive::Caller`] this thread drives the journal if
     /// its caller is the only one.
     fn park(&self, scope: Scope, waiter: Waiter, drive: Drive) {
-        let Waiter { caller, reply } = waiter;
         let guard = self.fs.read();
-        let Some(fs) = &*guard else { return reply(Err(Errno::IO)) };
-        let ticket = match self.guarded(fs, || scope.write_back(self, fs)) {
-            Ok(ticket) => ticket,
-            Err(error) => return reply(Err(error)),
+        let Some(fs) = &*guard else { return (waiter.reply)(Err(Errno::IO)) };
+        let commits = self.durability.commit_thread.sender();
+        let begun = match self.guarded(fs, || scope.write_back(self, fs, commits)) {
+            Ok(begun) => begun,
+            Err(error) => return (waiter.reply)(Err(error)),
         };
+        match begun {
+            Begun::Committed(ticket) => self.await_ticket(fs, ticket, waiter, drive),
+            Begun::Deferred { fsync, file, commits } => {
+                let caller = waiter.caller.0;
+                let resumed = move |fsync, result: Result<(), _>| match result {
+                    Ok(()) => commits.submit(Box::new(move |volume| {
+                        volume.commit_deferred(fsync, &file, waiter)
+                    })),
+                    Err(_) => (waiter.reply)(Err(Errno::IO)),
+                };
+                // A reply dropped by a panic is sent as EIO.
+                let _ = self.guarded(fs, || {
+                    fs.when_flushed(caller, fsync, Drive::Worker, resumed);
+                    Ok(())
+                });
+            }
+        }
+    }
+
+    /// Commits what was deferred, and parks the reply.
+    fn commit_deferred(&self, fsync: Box<DeferredFsync>, file: &FileSync, waiter: Waiter) {
+        let guard = self.fs.read();
+        let Some(fs) = &*guard else { return (waiter.reply)(Err(Errno::IO)) };
+        let committed = self.guarded(fs, || {
+            let ticket = fs.commit_fsync(fsync);
+            file.check(fs)?;
+            ticket
+        });
+        match committed {
+            Ok(ticket) => self.await_ticket(fs, ticket, waiter, Drive::Worker),
+            Err(error) => (waiter.reply)(Err(error)),
+        }
+    }
+
+    /// Sends the reply when the ticket is durable, or can no longer become durable.
+    fn await_ticket(&self, fs: &Fs, ticket: Ticket, waiter: Waiter, drive: Drive) {
+        let Waiter { caller, reply } = waiter;
         let state = &self.durability;
         let again = state.last.swap(caller.0, Ordering::Relaxed) == caller.0;
         let is_alone = state.parked.fetch_add(1, Ordering::Relaxed) == 0 && again;

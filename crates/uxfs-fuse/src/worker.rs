@@ -2,8 +2,9 @@
 //!
 //! 1. Every job runs. Jobs added before the end run before it; a job added while there is no thread
 //!    is run by the caller.
+//! 2. The thread does not end while there is a [`JobSender`].
 //!
-//! Called by [`crate::volume`].
+//! Called by [`crate::volume`] and [`crate::durability`].
 
 use std::io;
 use std::sync::Arc;
@@ -14,6 +15,16 @@ use parking_lot::Mutex;
 
 /// A job. Its argument is the worker's state.
 pub(crate) type Job<T> = Box<dyn FnOnce(&T) + Send>;
+
+/// Submits a job to a thread later, from any other thread.
+pub(crate) struct JobSender<T>(Sender<Job<T>>);
+
+impl<T> JobSender<T> {
+    pub(crate) fn submit(self, job: Job<T>) {
+        // The thread waits for this sender, and a panic there was reported where it happened.
+        let _ = self.0.send(job);
+    }
+}
 
 /// A worker, with or without a thread.
 pub(crate) struct Worker<T>(Mutex<Option<Thread<T>>>);
@@ -53,7 +64,12 @@ impl<T: Send + Sync + 'static> Worker<T> {
         }
     }
 
-    /// Waits until all jobs have run, and ends the thread.
+    /// A sender for one job, if there is a thread.
+    pub(crate) fn sender(&self) -> Option<JobSender<T>> {
+        self.0.lock().as_ref().map(|thread| JobSender(thread.jobs.clone()))
+    }
+
+    /// Waits until all jobs have run and no sender is left, and ends the thread.
     pub(crate) fn end(&self) {
         let thread = self.0.lock().take();
         if let Some(Thread { jobs, thread }) = thread {
@@ -80,11 +96,19 @@ mod tests {
         worker.submit(&done, job(0));
         worker.start("worker", Arc::clone(&done)).unwrap();
         (1..100).for_each(|n| worker.submit(&done, job(n)));
+        let sender = worker.sender().unwrap();
+        let late = job(100);
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            sender.submit(late);
+        });
         worker.end();
+        later.join().unwrap();
         worker.end();
-        worker.submit(&done, job(100));
+        worker.submit(&done, job(101));
+        assert!(worker.sender().is_none());
         // The caller runs the job if there is no thread.
-        let expected: Vec<_> = (0..=100).map(|n| (n, n == 0 || n == 100)).collect();
+        let expected: Vec<_> = (0..=101).map(|n| (n, n == 0 || n == 101)).collect();
         assert_eq!(*done.lock(), expected);
     }
 }

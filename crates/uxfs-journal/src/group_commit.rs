@@ -11,7 +11,7 @@
 //!
 //! Called by [`crate::Pipeline`] alone.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::pipeline::{FlushId, Seq};
 use crate::policy::{Decision, Ended, FsyncPolicy, Policy, View};
@@ -53,6 +53,11 @@ pub(crate) struct GroupCommit {
     rounds: VecDeque<(Round, u64, Time)>,
     next: u64,
     next_decision: Option<Time>,
+    /// Callers whose commit is deferred, or who were resumed and have not committed. They wait, but for no
+    /// work that a decision could begin.
+    deferred: u32,
+    /// Callers whose arrival the policy knows, although they wait for nothing yet.
+    arrived: BTreeSet<u64>,
 }
 
 impl GroupCommit {
@@ -65,6 +70,27 @@ impl GroupCommit {
             rounds: VecDeque::new(),
             next: 0,
             next_decision: None,
+            deferred: 0,
+            arrived: BTreeSet::new(),
+        }
+    }
+
+    /// Adds a caller whose commit is deferred. It is added again when it has committed.
+    pub(crate) fn defer(&mut self, now: Time, caller: u64) {
+        self.deferred += 1;
+        self.arrive(now, caller);
+        self.arrived.insert(caller);
+    }
+
+    /// Sets the number of callers whose commit is deferred, or who were resumed and have not committed.
+    pub(crate) fn set_deferred(&mut self, count: usize) {
+        self.deferred = u32::try_from(count).unwrap_or(u32::MAX);
+    }
+
+    fn arrive(&mut self, now: Time, caller: u64) {
+        if !self.arrived.remove(&caller) {
+            let view = self.view(now, 0);
+            self.policy.arrived(&view, caller);
         }
     }
 
@@ -92,7 +118,7 @@ impl GroupCommit {
         let in_flight = self.rounds.len().max(flushing);
         View {
             now,
-            waiting: self.checkpoint.count + self.data.count,
+            waiting: self.checkpoint.count + self.data.count + self.deferred,
             since: since.unwrap_or(now),
             in_flight: u32::try_from(in_flight).unwrap_or(u32::MAX),
         }
@@ -102,14 +128,12 @@ impl GroupCommit {
     pub(crate) fn enqueue(&mut self, now: Time, caller: u64, checkpoint: bool) {
         let group = if checkpoint { &mut self.checkpoint } else { &mut self.data };
         group.add(now);
-        let view = self.view(now, 0);
-        self.policy.arrived(&view, caller);
+        self.arrive(now, caller);
     }
 
     /// Adds a caller that work in progress will serve.
     pub(crate) fn join(&mut self, now: Time, caller: u64) {
-        let view = self.view(now, 0);
-        self.policy.arrived(&view, caller);
+        self.arrive(now, caller);
     }
 
     /// Reports that a caller's request completed.
@@ -195,5 +219,7 @@ impl GroupCommit {
         self.cut = Group::default();
         self.rounds.clear();
         self.next_decision = None;
+        self.deferred = 0;
+        self.arrived.clear();
     }
 }

@@ -295,9 +295,17 @@ impl<V: Volume> Journal<V> {
         Ticket(Need { seq: state.pipeline.last(), data: state.pipeline.data_written() })
     }
 
-    /// A ticket for checkpoint `seq` and all data written so far.
-    pub fn ticket_of(&self, seq: u64) -> Ticket {
-        let data = self.state.lock().pipeline.data_written();
+    /// A ticket for checkpoint `seq` and the writes of data up to `data`.
+    pub fn ticket_for(&self, seq: u64, data: Generation) -> Ticket {
+        Ticket(Need { seq: Seq(seq), data })
+    }
+
+    /// A ticket for checkpoint `seq`, for a caller of fsync that has written no data itself; with `all`,
+    /// also for all data written so far.
+    pub fn ticket_without_data(&self, seq: u64, all: bool) -> Ticket {
+        let mut state = self.state.lock();
+        state.pipeline.sync_without_data(Seq(seq));
+        let data = if all { state.pipeline.data_written() } else { Generation(0) };
         Ticket(Need { seq: Seq(seq), data })
     }
 

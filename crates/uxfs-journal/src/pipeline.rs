@@ -25,6 +25,8 @@
 //!
 //! 10. With [`Options::epochs`] no rule above cuts the open checkpoint: [`Pipeline::is_epoch_due`] says that
 //!     it is due, and [`Pipeline::cut_epoch`] cuts it.
+//! 11. A caller of fsync may defer the commit that shows its data until a flush has covered the data
+//!     ([`deferral`]).
 //!
 //! Called by [`crate::Journal`], by the lab's simulator and by tests.
 
@@ -34,7 +36,10 @@ use std::time::Duration;
 
 use crate::group_commit::{GroupCommit, Round};
 use crate::policy::{Decision, FsyncPolicy};
+use deferral::DeferredCommits;
 use uxfs_sync::Time;
+
+mod deferral;
 
 /// Number of a checkpoint. The first after a mount is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -182,6 +187,7 @@ pub struct Pipeline<W> {
     urgent: Generation,
     waiters: BTreeMap<(Seq, u64), (Generation, Waiting<W>)>,
     data_waiters: BTreeMap<(Generation, u64), Waiting<W>>,
+    deferred: DeferredCommits<W>,
     group_commit: GroupCommit,
     next_waiter: u64,
     failed: Option<Failure>,
@@ -209,6 +215,7 @@ impl<W> Pipeline<W> {
             group_commit: GroupCommit::new(options.fsync),
             waiters: BTreeMap::new(),
             data_waiters: BTreeMap::new(),
+            deferred: DeferredCommits::default(),
             next_waiter: 0,
             failed: None,
             actions: VecDeque::new(),
@@ -241,7 +248,7 @@ impl<W> Pipeline<W> {
         }
     }
 
-    /// Is an action in flight whose end will be reported, or is a decision of the policy due later
+    /// Is an action in flight whose end will be reported, or is a decision due later
     /// ([`Pipeline::next_decision`])? Otherwise a driver without actions has nothing to wait for.
     pub fn is_under_way(&self) -> bool {
         !self.flushing.is_empty() || self.next_decision().is_some()
@@ -258,6 +265,7 @@ impl<W> Pipeline<W> {
             && self.checkpoint.is_none()
             && self.flushing.is_empty()
             && self.group_commit.is_empty()
+            && self.deferred.is_empty()
             && self.actions.is_empty()
     }
 
@@ -316,9 +324,10 @@ impl<W> Pipeline<W> {
         old.into_iter().chain(self.next_decision()).min()
     }
 
-    /// The time at which the policy decides again about callers that wait for others now.
+    /// The time at which it is decided again about callers that wait for others now.
     pub fn next_decision(&self) -> Option<Time> {
-        self.group_commit.next_decision()
+        let decision = self.group_commit.next_decision().into_iter();
+        decision.chain(self.deferred.alarm()).min()
     }
 
     /// What a request for `need` has to wait for. It is more than `need` where flushes must not be
@@ -329,7 +338,7 @@ impl<W> Pipeline<W> {
         if !covered || self.options.elide_covered || self.options.elide_clean && clean {
             return need;
         }
-        Need { data: self.metadata_written(), ..need }
+        Need { data: self.independent_write(), ..need }
     }
 
     /// Reports a commit, which adds at most `bytes` to the open checkpoint. Returns the checkpoint
@@ -350,9 +359,9 @@ impl<W> Pipeline<W> {
         self.written
     }
 
-    /// Reports that metadata was written in place. No commit depends on it. Flushes from now on cover
-    /// it, and only then may the log's tail move past it.
-    pub fn metadata_written(&mut self) -> Generation {
+    /// Reports a completed write on which no commit depends: metadata in place, or data in blocks that
+    /// were written before. Flushes from now on cover it.
+    pub fn independent_write(&mut self) -> Generation {
         self.written.0 += 1;
         self.written
     }
@@ -460,6 +469,7 @@ impl<W> Pipeline<W> {
             let waiting = entry.remove();
             self.wake(now, waiting);
         }
+        self.resume(now, self.flushed);
         self.advance(now);
     }
 
@@ -483,6 +493,7 @@ impl<W> Pipeline<W> {
         for Waiting { waiter, .. } in waiting {
             self.actions.push_back(Action::Wake(waiter, Err(failure.clone())));
         }
+        self.fail_deferred(&failure);
     }
 
     /// Is there room for one more checkpoint that is cut?
@@ -527,6 +538,7 @@ impl<W> Pipeline<W> {
         if self.failed.is_some() {
             return;
         }
+        self.awaits_resumed(now);
         loop {
             let Some(checkpoint) = self.checkpoint else {
                 if !self.cut_next(now) {
@@ -543,6 +555,7 @@ impl<W> Pipeline<W> {
             }
         }
         self.flush_if_needed(now);
+        self.resume_unserved(now);
     }
 
     /// Cuts the open checkpoint if it is due, or starts what the policy wants. Returns true if anything
@@ -569,7 +582,7 @@ impl<W> Pipeline<W> {
             begun = true;
         }
         let waiting = self.group_commit.waits_for_checkpoint() && !self.options.epochs;
-        if waiting && self.checkpoint.is_none() {
+        if waiting && self.checkpoint.is_none() && !self.awaits_resumed(now) {
             self.begin_cut(now);
             begun = true;
         }
@@ -588,7 +601,10 @@ impl<W> Pipeline<W> {
         if self.next.is_some() || self.flushed >= self.data || self.options.epochs {
             return false;
         }
-        if !self.must_cut(now) && !self.group_commit.would_flush(now) {
+        let wanted = |pipeline: &mut Self| {
+            !pipeline.awaits_resumed(now) && pipeline.group_commit.would_flush(now)
+        };
+        if !self.must_cut(now) && !wanted(self) {
             return false;
         }
         self.cut_behind();

@@ -50,7 +50,7 @@ impl<V: Volume> Journal<V> {
             Err(error) if V::is_temporary(&error) => return Err(error),
             Err(error) => return Err(self.fail(volume, V::cause("writing back", &error))),
         };
-        let mut data = self.state.lock().pipeline.metadata_written();
+        let mut data = self.state.lock().pipeline.independent_write();
         if planted(Fault::InPlaceUnflushed) {
             data = Generation(0);
         }

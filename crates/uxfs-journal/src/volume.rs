@@ -25,6 +25,8 @@ pub enum Counter {
     LogForce,
     /// Log forces that slept.
     LogForceSleep,
+    /// Callers of fsync whose commit was deferred until their data was flushed.
+    CommitsDeferred,
     /// Checkpoints written.
     Checkpoints,
     /// Objects in them.

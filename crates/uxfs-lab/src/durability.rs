@@ -456,7 +456,13 @@ fn check_moments<R>(
 }
 
 /// The disk after a cut at this moment. Of the unsafe writes, about this fraction is there.
-fn cut<R>(ran: &RunResult<R>, safe: &[u64], moment: u64, part: f64, rng: &mut Rng) -> Store {
+pub(crate) fn cut<R>(
+    ran: &RunResult<R>,
+    safe: &[u64],
+    moment: u64,
+    part: f64,
+    rng: &mut Rng,
+) -> Store {
     let mut store = ran.initial.clone();
     for (number, event) in ran.trace.writes() {
         let Some(content) = event.content.as_ref().filter(|_| event.asked <= moment) else {
@@ -503,7 +509,7 @@ fn check_recovered<R>(
     close_and_check(&dev, fs)
 }
 
-fn recover(store: Store) -> Result<(Arc<StoreDev>, Fs), String> {
+pub(crate) fn recover(store: Store) -> Result<(Arc<StoreDev>, Fs), String> {
     let dev = Arc::new(StoreDev::new(store));
     let mut options = OpenOptions::default();
     options.journal = JournalOptions::default();

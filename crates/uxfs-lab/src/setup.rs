@@ -572,9 +572,7 @@ impl Lab {
             return Ok(());
         }
         self.sim.work(us(self.cpu.sync_us));
-        let mut cursor = self.fs.error_cursor(ino);
-        let ticket = self.fs.begin_fsync(ino, uxfs::SyncKind::Data, &mut cursor)?;
-        self.fs.wait(ticket)
+        self.fs.fdatasync(ino)
     }
 
     /// Starts to make a file durable. The ticket stands for it.

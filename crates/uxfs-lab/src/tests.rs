@@ -1,20 +1,24 @@
 //! Tests of the durability labels against planted faults of disks, clients and the engine, and of the
 //! repeatability of runs.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use uxfs::Fs;
+use uxfs::format::Ino;
 use uxfs_disk::fault::Fault;
 use uxfs_models::Description;
+use uxfs_testkit::Rng;
 
-use crate::durability::{Durability, DurabilityLevel, judge};
+use crate::durability::{Durability, DurabilityLevel, cut, judge, recover};
 use crate::experiments;
 use crate::plan::{Found, How, NoProgress};
 use crate::setup::{FaultyClient, Setup};
 use crate::sim::DeviceFault;
-use crate::work::dbench;
 use crate::work::fs_mark::{self, Load, Sync};
 use crate::work::recording::Recording;
 use crate::work::replay::{client_dir, populate, run as replay};
+use crate::work::{dbench, mail};
 
 fn setup() -> Setup {
     let mut setup = Setup::new(&Description::named("hdd-7200").unwrap(), 11).mkfs('d', "agcount=4");
@@ -103,6 +107,55 @@ fn each_planted_fault_fails_its_row() {
         caught.push(format!("{fault:?}"));
     }
     assert!(caught.len() >= 12, "{caught:?}");
+}
+
+fn children(fs: &Fs, dir: Ino) -> Vec<Ino> {
+    let mut found = Vec::new();
+    fs.read_dir(dir, 0, &mut |entry| {
+        if !matches!(entry.name, b"." | b"..") {
+            found.push(entry.ino);
+        }
+        ControlFlow::Continue(())
+    })
+    .unwrap();
+    found
+}
+
+/// After each cut a mail is empty or whole, whether or not it was acknowledged. Returns the number of mails
+/// that are neither, of all.
+fn torn_mails(setup: &Setup) -> (u32, u32) {
+    let load = mail::Load { clients: 8, mails: 30, warmup: 0, boxes: 4, think_us: 2_000 };
+    let ran = setup.run(|lab| mail::run(lab, load)).unwrap();
+    let safe = ran.trace.safe(ran.volatile);
+    let mut rng = Rng::new(setup.seed);
+    let (mut torn, mut all) = (0, 0);
+    for _ in 0..setup.cuts {
+        let moment = ran.begun + rng.scaled(ran.ended - ran.begun);
+        let (_dev, fs) = recover(cut(&ran, &safe, moment, 0.5, &mut rng)).unwrap();
+        for dir in children(&fs, fs.root()) {
+            for mail in children(&fs, dir) {
+                let mut content = vec![0; fs.stat(mail).unwrap().size as usize];
+                fs.read_at(mail, 0, &mut content).unwrap();
+                let word = content.get(..8).unwrap_or_default();
+                let is_whole = content.chunks(8).all(|part| part == &word[..part.len()]);
+                all += 1;
+                torn += u32::from(!is_whole || word == [0; 8]);
+            }
+        }
+    }
+    (torn, all)
+}
+
+/// A commit that is deferred until its data is flushed never shows data that is not.
+#[test]
+fn deferred_commits_show_flushed_data_only() {
+    let mut setup = setup();
+    setup.cuts = 40;
+    let (torn, all) = torn_mails(&setup);
+    assert!(torn == 0 && all > 1000, "{torn} of {all}");
+    setup.fault = Some(Fault::CommittedEarly);
+    let (torn, all) = torn_mails(&setup);
+    assert!(torn > 0, "{torn} of {all}");
 }
 
 #[test]

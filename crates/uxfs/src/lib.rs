@@ -176,12 +176,12 @@ pub mod volume;
 
 pub use uxfs_core::Atime;
 pub use uxfs_core::{
-    AtomicRange, BulkError, BulkWriter, Cached, Cause, Closed, Content, DefragOptions, DefragPart,
-    Device, Devices, Drive, Engine, Error, ErrorCursor, Fallocate, Fragmentation, FreezeProtection,
-    Fs, Fsx, Growth, Histogram, Inside, Kept, LogWorker, Mount, NAME_MAX, NewInode, OpenOptions,
-    Recovery, RenameFlags, Replayed, Result, Segment, SetAttr, Stat, StatFs, Stats, SyncKind,
-    SyncMode, Times, Unwritten, WritebackOptions, XattrMode, Xflags, clock, journal,
-    replay_in_memory,
+    AtomicRange, BegunFsync, BulkError, BulkWriter, Cached, Cause, Closed, Content, DeferredFsync,
+    DefragOptions, DefragPart, Device, Devices, Drive, Engine, Error, ErrorCursor, Fallocate,
+    Fragmentation, FreezeProtection, Fs, Fsx, Growth, Histogram, Inside, Kept, LogWorker, Mount,
+    NAME_MAX, NewInode, OpenOptions, Recovery, RenameFlags, Replayed, Result, Segment, SetAttr,
+    Stat, StatFs, Stats, SyncKind, SyncMode, Times, Unwritten, WritebackOptions, XattrMode, Xflags,
+    clock, journal, replay_in_memory,
 };
 
 pub use files::{File, FileOptions, PathError, Volume, VolumeOptions};

@@ -32,7 +32,7 @@ use crate::limits::EXTENTS_A_STEP;
 use crate::tx::{InodeSlot, Tx};
 
 /// Bytes of a batch, which are in flight at one time.
-const BATCH: u64 = 16 << 20;
+pub(super) const BATCH: u64 = 16 << 20;
 /// Files of a batch.
 const FILES: usize = 512;
 /// Most bytes, and pieces, in one write.
@@ -82,10 +82,17 @@ pub(super) struct WritebackBatch {
     /// `None` in an epoch, for a file without dirty data whose blocks another thread changes.
     _hold: Option<WritebackBlock>,
     size: u64,
-    failed: Option<Error>,
+    pub(super) failed: Option<Error>,
+    /// The journal knows that a commit depends on the data, if one does.
+    pub(super) noted: bool,
 }
 
 impl WritebackBatch {
+    /// The file.
+    pub(super) fn ino(&self) -> Ino {
+        self.file.ino
+    }
+
     /// The first block behind those that have a place.
     pub(super) fn placed_to(&self) -> u64 {
         self.pieces.last().map_or(0, |piece| piece.block + 1)
@@ -234,7 +241,9 @@ impl Fs {
                 from = 0;
                 rest.next();
             }
-            self.submit(&mut batches);
+            if self.submit(&mut batches) {
+                self.note_written(&mut batches);
+            }
             if let Some(journal) = self.journal.as_ref().filter(|_| planted(Fault::CutInMidst)) {
                 journal.await_room_for_cut(self)?;
                 journal.cut_epoch();
@@ -261,7 +270,7 @@ impl Fs {
 
     /// Picks what is dirty of a file among these blocks, and finds a place for it. Gives the first
     /// block that was left, too.
-    fn prepare(
+    pub(super) fn prepare(
         &self,
         dirty: &Delalloc,
         file: &Arc<File>,
@@ -280,8 +289,14 @@ impl Fs {
             snapshot
         };
         let file = Arc::clone(file);
-        let mut batch =
-            WritebackBatch { file, _hold: hold, pieces: Vec::new(), size, failed: None };
+        let mut batch = WritebackBatch {
+            file,
+            _hold: hold,
+            pieces: Vec::new(),
+            size,
+            failed: None,
+            noted: true,
+        };
         if let Err(error) = self.find_places(dirty, &mut batch, &pages) {
             batch.failed = Some(error);
             return (batch, None);
@@ -497,8 +512,8 @@ impl Fs {
         }
     }
 
-    /// Writes the data of all flights, what is adjacent in one go.
-    fn submit(&self, batches: &mut [WritebackBatch]) {
+    /// Writes the data of all batches, what is adjacent in one go. Returns whether there was any.
+    pub(super) fn submit(&self, batches: &mut [WritebackBatch]) -> bool {
         let mut failed: Vec<Option<Error>> = batches.iter().map(|_| None).collect();
         let mut all: Vec<(usize, &Piece)> = Vec::new();
         for (index, batch) in batches.iter().enumerate() {
@@ -506,7 +521,7 @@ impl Fs {
             all.extend(pieces.map(|piece| (index, piece)));
         }
         if all.is_empty() {
-            return;
+            return false;
         }
         all.sort_unstable_by_key(|(_, piece)| piece.device);
         let (owners, pieces): (Vec<usize>, Vec<&Piece>) = all.into_iter().unzip();
@@ -529,10 +544,36 @@ impl Fs {
                 }
             }
         }
-        self.note_data();
         for (batch, error) in batches.iter_mut().zip(failed) {
             batch.failed = batch.failed.take().or(error);
         }
+        true
+    }
+
+    /// Reports what was written of some files to the journal.
+    fn note_written(&self, batches: &mut [WritebackBatch]) {
+        let Some(journal) = &self.journal else { return };
+        // In ordered mode the blocks are mapped already.
+        let depends = self.ordered || batches.iter().any(|batch| self.must_be_shown(batch));
+        match depends {
+            true => journal.data_written(),
+            false => journal.data_overwritten(),
+        };
+        batches.iter_mut().for_each(|batch| batch.noted = depends);
+    }
+
+    /// Must a commit show what was written of a file, because its blocks were unwritten or behind its end?
+    pub(super) fn must_be_shown(&self, batch: &WritebackBatch) -> bool {
+        let size = uxfs_sync::read(&batch.file.cell).core.size;
+        let unwritten = |piece: &Piece| piece.backing == Backing::Unwritten;
+        batch.pieces.iter().any(unwritten) || self.written_end(batch) > size
+    }
+
+    /// The end of what was written of a file, in bytes.
+    fn written_end(&self, batch: &WritebackBatch) -> u64 {
+        let block_size = u64::from(self.geo.block_size);
+        let down = batch.pieces.last().map_or(0, |last| (last.block + 1) * block_size);
+        down.min(batch.size)
     }
 
     fn note_data(&self) {
@@ -561,7 +602,12 @@ impl Fs {
     }
 
     /// Shows what was written of a file, or remembers that it was not.
-    fn complete(&self, dirty: &Delalloc, mut batch: WritebackBatch, how: How) -> Result<()> {
+    pub(super) fn complete(
+        &self,
+        dirty: &Delalloc,
+        mut batch: WritebackBatch,
+        how: How,
+    ) -> Result<()> {
         let shown = match batch.failed.take() {
             Some(error) => Err(error),
             None => self.show(dirty, &batch, how),
@@ -594,12 +640,14 @@ impl Fs {
             let inode = uxfs_sync::read(&file.cell);
             (inode.core.size, inode.core.mode == 0, inode.log.unlogged.is_some())
         };
-        let block_size = u64::from(self.geo.block_size);
-        let down = batch.pieces.last().map_or(0, |last| (last.block + 1) * block_size);
-        let end = down.min(batch.size);
+        let end = self.written_end(batch);
         let unwritten = unwritten_runs(&batch.pieces);
         if gone || unwritten.is_empty() && end <= size && !(how.times && times) {
             return Ok(());
+        }
+        if !batch.noted && (!unwritten.is_empty() || end > size) {
+            // The file became shorter meanwhile.
+            self.note_data();
         }
         let mut rest = &unwritten[..];
         loop {

@@ -27,6 +27,7 @@
 mod errors;
 mod file;
 mod flush;
+mod fsync;
 mod moved;
 mod options;
 mod page;
@@ -45,6 +46,7 @@ use uxfs_format::Ino;
 
 pub use errors::ErrorCursor;
 pub(crate) use file::{File, WritebackBlock};
+pub use fsync::{BegunFsync, DeferredFsync};
 pub use options::WritebackOptions;
 pub(crate) use register::Delalloc;
 use register::POOL;

@@ -6,10 +6,11 @@
 //! that shows it. The other also waits for the ticket.
 
 use uxfs_format::Ino;
-use uxfs_journal::Time;
+use uxfs_journal::{Generation, Time};
 
 use super::errors::ErrorCursor;
 use super::flush::How;
+use super::fsync::{Commit, ForFsync};
 use super::register::Delalloc;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
@@ -46,7 +47,7 @@ impl Fs {
     }
 
     fn fsync_of(&self, ino: Ino, kind: SyncKind) -> Result<()> {
-        let ticket = self.write_for_sync(ino, kind);
+        let ticket = self.write_for_fsync(ino, kind);
         if let Some(dirty) = &self.delalloc {
             dirty.errors.lock().check_own(ino)?;
         }
@@ -116,8 +117,44 @@ impl Fs {
         }
     }
 
+    /// Writes a file back for a caller that will wait for the ticket at once. May wait until the data is
+    /// flushed, so that its commit delays no caller without new data. The error of the data is kept for
+    /// [`Fs::check_data_errors`], too.
+    ///
+    /// # Errors
+    /// Those of writing the file's data; as [`Fs::sync`].
+    pub fn write_for_fsync(&self, ino: Ino, kind: SyncKind) -> Result<Ticket> {
+        self.write_for(ino, kind, |how| {
+            let wrote = || match &self.journal {
+                Some(journal) => {
+                    let (written, committing) = journal.data_written_for_fsync(self)?;
+                    Ok(Commit::Now(written, committing))
+                }
+                None => Ok(Commit::Now(Generation::default(), None)),
+            };
+            match self.write_back_for_fsync(ino, how, wrote)? {
+                ForFsync::Done(written) => Ok(written),
+                ForFsync::Deferred(_, written) => Ok(Some(written)),
+            }
+        })
+    }
+
     /// Writes a file back. Returns what then has to become durable.
     fn write_for_sync(&self, ino: Ino, kind: SyncKind) -> Result<Ticket> {
+        self.write_for(ino, kind, |how| {
+            let dirty = self.dirty_bytes_of(ino) > 0;
+            self.write_back_one(ino, how)?;
+            Ok(dirty.then(|| self.last_written()))
+        })
+    }
+
+    /// Writes a file back by `write`, which returns the last write if there was any.
+    pub(super) fn write_for(
+        &self,
+        ino: Ino,
+        kind: SyncKind,
+        write: impl FnOnce(How) -> Result<Option<Generation>>,
+    ) -> Result<Ticket> {
         self.check_device()?;
         let Some(_inside) = self.background() else { return Ok(Ticket::default()) };
         if self.journal.is_none() {
@@ -129,12 +166,27 @@ impl Fs {
             return Ok(Ticket::default());
         }
         let how = if kind == SyncKind::All { How::FULL } else { How::PLAIN };
-        self.write_back_one(ino, how)?;
-        let seq = self.with_inode(ino, |inode| {
+        let written = write(how)?;
+        self.fsync_ticket(ino, kind, written)
+    }
+
+    /// The ticket of a caller of fsync that has committed, with the last write of the file's data, if it
+    /// has written some.
+    pub(super) fn fsync_ticket(
+        &self,
+        ino: Ino,
+        kind: SyncKind,
+        written: Option<Generation>,
+    ) -> Result<Ticket> {
+        let (seq, is_file) = self.with_inode(ino, |inode| {
             let log = &inode.log;
-            Ok(if kind == SyncKind::All { log.changed } else { log.needed })
+            let seq = if kind == SyncKind::All { log.changed } else { log.needed };
+            Ok((seq, inode.core.is_reg()))
         })?;
-        Ok(self.ticket_of(seq))
+        Ok(match written {
+            Some(data) => self.ticket_for(seq, data),
+            None => self.ticket_without_data(seq, is_file),
+        })
     }
 
     /// Writes back all data, to the device and into the open checkpoint.

@@ -28,6 +28,7 @@ impl Volume for Mount {
         let count = match counter {
             Counter::LogForce => &counts.log_force,
             Counter::LogForceSleep => &counts.log_force_sleep,
+            Counter::CommitsDeferred => &counts.commits_deferred,
             Counter::Checkpoints => &counts.checkpoints,
             Counter::Items => &counts.items,
             Counter::ItemsRelogged => &counts.items_relogged,

@@ -18,6 +18,7 @@ mod freeze;
 mod growth;
 mod guests;
 mod kill;
+mod mixed_fsyncs;
 mod ordered;
 mod ordered_calls;
 mod posix;

@@ -35,8 +35,15 @@ struct Sim {
     now: Time,
     device: Device,
     busy: Vec<Busy>,
-    /// For each checkpoint that was cut: its parts, and the data writes before the cut.
+    /// For each checkpoint that was cut: its parts, and the data writes on which it depends.
     cuts: BTreeMap<Seq, (u32, u64)>,
+    /// The last data write on which commits depend.
+    depends: u64,
+    /// Waiters whose commit is deferred, and their writes.
+    deferred: BTreeMap<u64, Generation>,
+    /// Number of resumed callers that have not committed, and of all that were deferred.
+    committing: u32,
+    deferrals: u64,
     /// For each generation, the number of data writes up to it.
     data_at: Vec<u64>,
     waiting: BTreeMap<u64, Need>,
@@ -79,6 +86,10 @@ impl Sim {
             device: Device::default(),
             busy: Vec::new(),
             cuts: BTreeMap::new(),
+            depends: 0,
+            deferred: BTreeMap::new(),
+            committing: 0,
+            deferrals: 0,
             data_at: vec![0],
             waiting: BTreeMap::new(),
             woken: 0,
@@ -128,6 +139,19 @@ impl Sim {
                     self.busy.push(Busy::Flush(id));
                 }
                 Action::Durable(seq) => self.check_durable(seq),
+                Action::Wake(waiter, result) if self.deferred.contains_key(&waiter) => {
+                    let written = self.deferred.remove(&waiter).unwrap();
+                    assert_eq!(result.is_err(), self.failed);
+                    if result.is_err() {
+                        continue;
+                    }
+                    assert!(self.pipe.is_resumed(written));
+                    self.committing += 1;
+                    let data = self.data_at[written.0 as usize];
+                    if self.device.data_stable < data {
+                        self.depends = self.depends.max(data);
+                    }
+                }
                 Action::Wake(waiter, result) => {
                     let need = self.waiting.remove(&waiter).expect("woken once");
                     self.woken += 1;
@@ -160,7 +184,7 @@ impl Sim {
         match self.busy.swap_remove(at) {
             Busy::Cut(seq) => {
                 let parts = self.rng.below(4) as u32;
-                self.cuts.insert(seq, (parts, self.device.data));
+                self.cuts.insert(seq, (parts, self.depends));
                 self.pipe.cut(self.now, parts);
             }
             Busy::Write { seq, part, fua } => {
@@ -192,7 +216,7 @@ impl Sim {
 
     fn step(&mut self, waiter: u64) {
         self.now = Time(self.now.0 + self.rng.below(200));
-        match self.rng.below(11) {
+        match self.rng.below(14) {
             // The log runs short, or the engine fails.
             10 if self.rng.below(100) == 0 => {
                 self.failed = true;
@@ -202,18 +226,31 @@ impl Sim {
                 let seq = Seq(self.rng.below(self.pipe.open_seq().0 + 1));
                 self.pipe.want(self.now, seq);
             }
-            0..3 => {
-                let bytes = self.rng.below(600);
-                let seq = self.pipe.commit(self.now, bytes);
-                self.commits_in.entry(seq).or_insert(self.now);
-            }
+            0..3 => self.commit(),
             3 => {
                 self.device.data += 1;
+                self.depends = self.device.data;
                 self.pipe.data();
                 self.note_generations();
             }
+            11 => {
+                self.commit();
+                let seq = self.pipe.last();
+                self.pipe.sync_without_data(seq);
+                self.force(waiter, Need { seq, data: Generation(0) });
+            }
+            12 if self.pipe.defers_commits() => {
+                self.device.data += 1;
+                let written = self.pipe.independent_write();
+                let caller = self.rng.below(6);
+                self.pipe.defer_commit(self.now, written, caller, waiter);
+                self.note_generations();
+                self.deferred.insert(waiter, written);
+                self.deferrals += 1;
+            }
+            13 if self.committing > 0 => self.commit_deferred(waiter),
             4 => {
-                self.pipe.metadata_written();
+                self.pipe.independent_write();
                 self.note_generations();
             }
             5..7 => {
@@ -238,14 +275,38 @@ impl Sim {
             }
         }
         self.take_actions();
+        let waits = !self.waiting.is_empty() || !self.deferred.is_empty();
         assert!(
-            self.waiting.is_empty() || !self.busy.is_empty() || self.pipe.next_decision().is_some(),
+            !waits || !self.busy.is_empty() || self.pipe.next_decision().is_some(),
             "a waiter waits, but nothing is in progress"
         );
     }
+
+    fn commit(&mut self) {
+        let bytes = self.rng.below(600);
+        let seq = self.pipe.commit(self.now, bytes);
+        self.commits_in.entry(seq).or_insert(self.now);
+    }
+
+    fn force(&mut self, waiter: u64, need: Need) {
+        let need = self.pipe.due(need);
+        self.note_generations();
+        self.waiting.insert(waiter, need);
+        let caller = Some(self.rng.below(6));
+        self.pipe.force(self.now, need, caller, waiter);
+    }
+
+    /// A resumed caller commits, and waits for its commit.
+    fn commit_deferred(&mut self, waiter: u64) {
+        self.committing -= 1;
+        self.commit();
+        let need = Need { seq: self.pipe.last(), data: Generation(0) };
+        self.pipe.deferred_committed(self.now);
+        self.force(waiter, need);
+    }
 }
 
-fn run(seed: u64) -> (u64, u64, bool) {
+fn run(seed: u64) -> (u64, u64, u64, bool) {
     let mut sim = Sim::new(seed);
     for waiter in 0..600 {
         if sim.failed && sim.busy.is_empty() {
@@ -265,7 +326,7 @@ fn run(seed: u64) -> (u64, u64, bool) {
         }
         sim.take_actions();
     }
-    assert!(sim.waiting.is_empty(), "a waiter was never woken");
+    assert!(sim.waiting.is_empty() && sim.deferred.is_empty(), "a waiter was never woken");
     if !sim.failed {
         // The maximum age makes the rest durable.
         if let Some(alarm) = sim.pipe.alarm() {
@@ -279,21 +340,24 @@ fn run(seed: u64) -> (u64, u64, bool) {
         }
         assert!(sim.failed || sim.pipe.durable() == sim.pipe.last());
     }
-    (sim.woken, sim.pipe.durable().0, sim.failed)
+    (sim.woken, sim.pipe.durable().0, sim.deferrals, sim.failed)
 }
 
 #[test]
 fn random_forces_and_failures_keep_the_invariants() {
-    let (mut woken, mut checkpoints, mut failures) = (0, 0, 0);
+    let (mut woken, mut checkpoints, mut deferrals, mut failures) = (0, 0, 0, 0);
     for seed in 0..5000 {
         let result = std::panic::catch_unwind(|| run(seed));
-        let Ok((w, c, failed)) = result else { panic!("seed {seed}") };
+        let Ok((w, c, deferred, failed)) = result else { panic!("seed {seed}") };
         woken += w;
         checkpoints += c;
+        deferrals += deferred;
         failures += u64::from(failed);
     }
-    println!("{woken} woken, {checkpoints} checkpoints, {failures} runs with a failure");
-    assert!(woken > 100_000 && checkpoints > 50_000 && failures > 500);
+    println!(
+        "{woken} woken, {checkpoints} checkpoints, {deferrals} deferred, {failures} runs with a failure"
+    );
+    assert!(woken > 100_000 && checkpoints > 50_000 && deferrals > 10_000 && failures > 500);
 }
 
 #[test]
@@ -362,6 +426,74 @@ fn consecutive_checkpoints_cost_one_flush_each() {
         assert_eq!(pipe.next_action(), Some(Action::Durable(seq)));
         assert_eq!(pipe.next_action(), Some(Action::Wake(number, Ok(()))));
     }
+}
+
+/// Callers with new data and callers without come in turns. Each flush serves the log for those without, and
+/// the data of those with, which commit afterwards: their commit delays nobody.
+#[test]
+fn one_flush_serves_the_log_of_some_and_the_data_of_others() {
+    let options = Options { fsync: FsyncPolicy::Fixed(Fixed::Greedy), ..Options::default() };
+    let mut pipe = Pipeline::new(options);
+    let now = Time(0);
+    let rename = |pipe: &mut Pipeline<u64>, waiter| {
+        let seq = pipe.commit(now, 100);
+        pipe.sync_without_data(seq);
+        pipe.force(now, Need { seq, data: Generation(0) }, Some(waiter), waiter);
+        seq
+    };
+    assert!(!pipe.defers_commits(), "nobody came who has no new data");
+    let mut seq = rename(&mut pipe, 0);
+    for round in 0..5 {
+        let (without, with) = (10 * round, 10 * round + 5);
+        assert_eq!(pipe.next_action(), Some(Action::Cut(seq)));
+        pipe.cut(now, 1);
+        assert_eq!(pipe.next_action(), Some(Action::Write { seq, part: 0, fua: false }));
+        assert!(pipe.defers_commits());
+        let written = pipe.independent_write();
+        pipe.defer_commit(now, written, with, with);
+        assert_eq!(pipe.next_action(), None, "the flush of the log is to come");
+        pipe.written(now, Ok(()));
+        assert_eq!(pipe.next_action(), Some(Action::Flush(FlushId(round))));
+        seq = rename(&mut pipe, without + 10);
+        assert!(!pipe.is_resumed(written));
+        pipe.flushed(now, FlushId(round), Ok(()));
+        assert_eq!(pipe.next_action(), Some(Action::Wake(with, Ok(()))));
+        assert_eq!(pipe.next_action(), Some(Action::Durable(Seq(round + 1))));
+        assert_eq!(pipe.next_action(), Some(Action::Wake(without, Ok(()))));
+        if round > 0 {
+            let committed = Some(Action::Wake(with - 10 + 1, Ok(())));
+            assert_eq!(pipe.next_action(), committed, "of the round before");
+        }
+        assert_eq!(pipe.next_action(), None, "the cut waits for the resumed caller");
+        let need = Need { seq: pipe.commit(now, 100), data: written };
+        assert_eq!(need.seq, seq);
+        pipe.force(now, need, Some(with), with + 1);
+        pipe.deferred_committed(now);
+    }
+}
+
+/// A resumed caller that does not commit delays others for a while only.
+#[test]
+fn a_cut_does_not_wait_for_ever() {
+    let mut pipe = Pipeline::new(Options::default());
+    let now = Time(1);
+    let seq = pipe.commit(now, 100);
+    pipe.sync_without_data(seq);
+    pipe.force(now, Need { seq, data: Generation(0) }, Some(1), 1);
+    assert_eq!(pipe.next_action(), Some(Action::Cut(seq)));
+    let written = pipe.independent_write();
+    pipe.defer_commit(now, written, 2, 2);
+    pipe.cut(now, 0);
+    let mut next = || pipe.next_action();
+    assert_eq!(next(), Some(Action::Durable(seq)));
+    assert_eq!(next(), Some(Action::Wake(1, Ok(()))));
+    assert_eq!(next(), Some(Action::Wake(2, Ok(()))), "an empty checkpoint brings no flush");
+    let seq = pipe.commit(now, 100);
+    pipe.force(now, Need { seq, data: Generation(0) }, Some(3), 3);
+    assert_eq!(pipe.next_action(), None);
+    let until = pipe.next_decision().unwrap();
+    pipe.tick(until);
+    assert_eq!(pipe.next_action(), Some(Action::Cut(seq)));
 }
 
 /// The next checkpoint is cut before the waiters of the previous one are woken.

@@ -25,6 +25,9 @@ use uxfs_sync::Time;
 const DENSER: f64 = 1.5;
 /// Nanoseconds below which a flush costs nothing.
 const FREE: f64 = 20_000.0;
+/// Callers that would have arrived at the least rate worth waiting for, in the time without an arrival after
+/// which the forecast of the rate is not believed. Callers pause, and then none of them comes for long.
+const MISSED: f64 = 3.0;
 /// Flushes, for each that the disk works on in parallel, in the rate of service.
 const MEAN: f64 = 16.0;
 
@@ -48,6 +51,8 @@ pub struct Auto {
     /// Flushes in flight.
     in_flight: u32,
     ended: Option<Time>,
+    /// The last arrival.
+    arrived: Time,
     /// The callers for which the first one waits: until when, and how many of them.
     gathering: Option<(Time, f64)>,
     /// A flush was to overlap others in a trial, and has not begun.
@@ -66,6 +71,7 @@ impl Default for Auto {
             next: 0,
             in_flight: 0,
             ended: None,
+            arrived: Time(0),
             gathering: None,
             refused: false,
         }
@@ -103,13 +109,16 @@ impl Auto {
         let last = Time(possible.0.saturating_add(self.disk.flush as u64));
         let most = last.0.saturating_sub(now.0);
         let least = DENSER * self.served / self.span.max(1.0);
-        if rate > least && most > 0 {
-            return Some(last);
+        let silent = self.arrived.max(possible).0.saturating_add((MISSED / least) as u64);
+        let believed = now.0 < silent;
+        if rate > least && most > 0 && believed {
+            return Some(last.min(Time(silent)));
         }
         match self.gathering {
             Some((until, callers)) if now < until && callers > 0.5 => Some(until),
             _ => {
-                let Expected { wait, callers } = self.forecast.worth(now.0, least, most)?;
+                let Expected { wait, callers } =
+                    self.forecast.worth(now.0, believed, least, most)?;
                 let until = Time(now.0 + wait);
                 self.gathering = Some((until, callers));
                 Some(until)
@@ -123,6 +132,7 @@ impl Policy for Auto {
         if self.is_free() {
             return;
         }
+        self.arrived = view.now;
         self.forecast.arrived(view.now.0, caller, self.disk.flush);
         if let Some((_, callers)) = &mut self.gathering {
             *callers -= 1.0;

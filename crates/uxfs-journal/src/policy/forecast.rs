@@ -328,15 +328,23 @@ impl Forecast {
     }
 
     /// The time, at most `most` nanoseconds, in which the most callers arrive beyond `least` per
-    /// nanosecond. `None` if callers never arrive faster than that.
-    pub(super) fn worth(&self, now: u64, least: f64, most: u64) -> Option<Expected> {
+    /// nanosecond. `None` if callers never arrive faster than that. Without `irregular` only regular callers
+    /// count.
+    pub(super) fn worth(
+        &self,
+        now: u64,
+        irregular: bool,
+        least: f64,
+        most: u64,
+    ) -> Option<Expected> {
+        let rate = if irregular { self.rate } else { 0.0 };
         let bins = most.checked_div(self.width)?.min(BINS - 1);
         let mut regular = self.overdue;
         let (mut found, mut gain) = (None, POINT / 2.0);
         for bin in self.bin..=self.bin + bins {
             regular += self.bins[(bin % BINS) as usize];
             let wait = ((bin + 1) * self.width).saturating_sub(now);
-            let callers = regular + self.rate * wait as f64;
+            let callers = regular + rate * wait as f64;
             if callers - least * wait as f64 > gain {
                 gain = callers - least * wait as f64;
                 found = Some(Expected { wait: wait.min(most), callers });
@@ -384,12 +392,12 @@ mod tests {
         assert_eq!(forecast.rate, 0.0);
         assert!((mass(&forecast) - 3.0).abs() < 1e-9);
         // Two arrive within 0.52 flushes, the third one 0.4 later.
-        let expected = forecast.worth(now, 3.0 / FLUSH, FLUSH as u64).unwrap();
+        let expected = forecast.worth(now, true, 3.0 / FLUSH, FLUSH as u64).unwrap();
         let wait = expected.wait as f64 / FLUSH;
         assert!((0.5..0.6).contains(&wait), "{expected:?}");
         assert!((1.9..=2.0).contains(&expected.callers), "{expected:?}");
-        assert_eq!(forecast.worth(now, 5.0 / FLUSH, FLUSH as u64), None);
-        assert_eq!(forecast.worth(now, 3.0 / FLUSH, FLUSH as u64 / 4), None);
+        assert_eq!(forecast.worth(now, true, 5.0 / FLUSH, FLUSH as u64), None);
+        assert_eq!(forecast.worth(now, true, 3.0 / FLUSH, FLUSH as u64 / 4), None);
     }
 
     #[test]

@@ -505,9 +505,7 @@ impl<'a, A: ReplayHost> Player<'a, A> {
         let fs = self.host.fs();
         let waits = self.host.syncs();
         if waits && data {
-            let mut cursor = fs.error_cursor(ino);
-            let ticket = fs.begin_fsync(ino, uxfs::SyncKind::Data, &mut cursor)?;
-            fs.wait(ticket)?;
+            fs.fdatasync(ino)?;
         } else if waits {
             fs.fsync(ino)?;
         }

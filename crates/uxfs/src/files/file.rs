@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use uxfs_core::{AtomicRange, Error, ErrorCursor, Fs, SyncKind, journal};
+use uxfs_core::{AtomicRange, Error, ErrorCursor, Fs, SyncKind};
 use uxfs_format::Ino;
 use uxfs_format::inode::{S_IFDIR, S_IFMT, S_IFREG};
 
@@ -337,7 +337,7 @@ impl File {
     /// Makes the file durable: its data and all metadata, with its name.
     ///
     /// # Errors
-    /// The errors of [`Fs::begin_fsync`] and of waiting.
+    /// The errors of [`Fs::write_for_fsync`] and of waiting.
     pub fn sync_all(&self) -> Result<()> {
         self.sync("sync_all", SyncKind::All)
     }
@@ -351,7 +351,14 @@ impl File {
     }
 
     fn sync(&self, call: &'static str, kind: SyncKind) -> Result<()> {
-        self.call(call, |fs| Ok(fs.wait(self.begin_sync(fs, kind)?)?))
+        self.call(call, |fs| {
+            if self.held.shared.options.engine.read_only {
+                return Ok(fs.wait(fs.ticket())?);
+            }
+            let ticket = fs.write_for_fsync(self.held.ino, kind);
+            fs.check_data_errors(self.held.ino, &mut self.errors.lock())?;
+            Ok(fs.wait(ticket?)?)
+        })
     }
 
     /// A ticket for the file, its data and metadata: begins to make it durable, and does not wait.
@@ -360,14 +367,13 @@ impl File {
     /// # Errors
     /// The errors of [`Fs::begin_fsync`].
     pub fn ticket(&self) -> Result<Ticket> {
-        self.call("ticket", |fs| Ok(self.held.shared.ticket(self.begin_sync(fs, SyncKind::All)?)))
-    }
-
-    fn begin_sync(&self, fs: &Fs, kind: SyncKind) -> core::result::Result<journal::Ticket, Fault> {
-        if self.held.shared.options.engine.read_only {
-            return Ok(fs.ticket());
-        }
-        Ok(fs.begin_fsync(self.held.ino, kind, &mut self.errors.lock())?)
+        self.call("ticket", |fs| {
+            let ticket = match self.held.shared.options.engine.read_only {
+                true => fs.ticket(),
+                false => fs.begin_fsync(self.held.ino, SyncKind::All, &mut self.errors.lock())?,
+            };
+            Ok(self.held.shared.ticket(ticket))
+        })
     }
 
     /// Changes the length; what is added reads as zeroes.
