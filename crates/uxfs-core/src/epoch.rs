@@ -91,11 +91,20 @@ impl Fs {
     /// [`Error::Shutdown`]: data that cannot be written stops the volume, on a full host after
     /// [`uxfs_journal::JournalOptions::host_full_timeout`].
     pub(crate) fn cut_epoch(&self) -> Result<Ticket> {
+        self.cut_epoch_if(|| true)
+    }
+
+    /// The same, unless another thread has cut one while this waited, and it is not `needed` any more. Then
+    /// there is no ticket.
+    fn cut_epoch_if(&self, needed: impl FnOnce() -> bool) -> Result<Ticket> {
         let (Some(journal), Some(dirty)) = (&self.journal, &self.delalloc) else {
             return Ok(Ticket::default());
         };
         let seq = {
             let _one = self.epochs.lock();
+            if !needed() {
+                return Ok(Ticket::default());
+            }
             journal.await_room_for_cut(self)?;
             self.unsettled.settle(journal.durable());
             let before = journal.open_bytes();
@@ -149,12 +158,15 @@ impl Fs {
     /// Cuts an epoch if there is so much dirty data that its metadata might fill the log.
     pub(crate) fn relieve_epoch(&self, dirty: &Delalloc) -> Result<()> {
         let Some(journal) = self.journal.as_ref().filter(|_| self.ordered) else { return Ok(()) };
-        let each = dirty.run_log_bytes.load(Ordering::Relaxed);
-        let most = dirty.runs.load(Ordering::Acquire) * each + journal.open_bytes();
-        if most < journal.geometry().length / 6 {
+        let needed = || {
+            let each = dirty.run_log_bytes.load(Ordering::Relaxed);
+            let most = dirty.runs.load(Ordering::Acquire) * each + journal.open_bytes();
+            most >= journal.geometry().length / 6
+        };
+        if !needed() {
             return Ok(());
         }
-        self.cut_epoch().map(|_| ())
+        self.cut_epoch_if(needed).map(|_| ())
     }
 
     /// Makes the blocks that were freed so far available to data.
@@ -172,7 +184,7 @@ impl Fs {
         let late = journal.open_bytes() > journal.geometry().length / 6;
         if load.due && (!load.served || late) {
             if journal.is_epoch_due() {
-                self.cut_epoch()?;
+                self.cut_epoch_if(|| journal.is_epoch_due())?;
             } else {
                 journal.drive_on(self)?;
             }

@@ -69,7 +69,9 @@ fn check(dir: &Path, durable: &[Step]) -> Result<(), String> {
             Step::Renamed(program, step) => {
                 let later = |now: &usize| dir.join(format!("dir-{program}-{now}")).is_dir();
                 if !(step..STEPS).any(|now| later(&now)) {
-                    return Err(format!("directory {program} is not renamed for the {step}th time"));
+                    return Err(format!(
+                        "directory {program} is not renamed for the {step}th time"
+                    ));
                 }
             }
         }

@@ -347,6 +347,8 @@ impl Sim {
         }
         let mut inner = self.inner.lock();
         inner.slots[number].ended = true;
+        // It may still be due: at the timeout of a wait from which it was woken.
+        inner.begin_wait(number);
         if self.is_failed() {
             return;
         }

@@ -40,3 +40,18 @@ fn a_deadlock_and_a_panic_are_reported() {
     });
     assert!(matches!(panicked, Err(SimError::Panic(why)) if why == "planted"));
 }
+
+/// A thread that ends before the timeout of a wait from which it was woken is not due at that time.
+#[test]
+fn a_thread_that_ended_is_not_due() {
+    let ended = Sim::run(1, vec![], None, |sim| {
+        let (key, sim2) = (WaitKey(99), Arc::clone(sim));
+        let join = sim.start(move || Scheduler::sleep(&*sim2, key, Some(Time(1_000))));
+        sim.rest(Duration::from_nanos(10));
+        Scheduler::wake(&**sim, key, true);
+        join();
+        sim.rest(Duration::from_micros(10));
+        sim.now()
+    });
+    assert_eq!(ended.unwrap(), Time(10_010));
+}
