@@ -36,10 +36,9 @@ impl Engine {
         self.journal.as_ref().map_or_else(Ticket::default, |j| j.ticket_for(seq, data))
     }
 
-    /// A ticket for checkpoint `seq` of a caller of fsync that has written no data itself; with `all`,
-    /// also for all data written so far.
-    pub(crate) fn ticket_without_data(&self, seq: u64, all: bool) -> Ticket {
-        self.journal.as_ref().map_or_else(Ticket::default, |j| j.ticket_without_data(seq, all))
+    /// A ticket for checkpoint `seq`, for a caller of fsync whose file has no data that a flush must cover.
+    pub(crate) fn ticket_without_data(&self, seq: u64) -> Ticket {
+        self.journal.as_ref().map_or_else(Ticket::default, |j| j.ticket_without_data(seq))
     }
 
     /// The last write of data.

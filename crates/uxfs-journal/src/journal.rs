@@ -300,13 +300,10 @@ impl<V: Volume> Journal<V> {
         Ticket(Need { seq: Seq(seq), data })
     }
 
-    /// A ticket for checkpoint `seq`, for a caller of fsync that has written no data itself; with `all`,
-    /// also for all data written so far.
-    pub fn ticket_without_data(&self, seq: u64, all: bool) -> Ticket {
-        let mut state = self.state.lock();
-        state.pipeline.sync_without_data(Seq(seq));
-        let data = if all { state.pipeline.data_written() } else { Generation(0) };
-        Ticket(Need { seq: Seq(seq), data })
+    /// A ticket for checkpoint `seq`, for a caller of fsync whose file has no data that a flush must cover.
+    pub fn ticket_without_data(&self, seq: u64) -> Ticket {
+        self.state.lock().pipeline.sync_without_data(Seq(seq));
+        self.ticket_for(seq, Generation(0))
     }
 
     /// Is everything that the ticket covers durable?

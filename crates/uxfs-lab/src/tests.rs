@@ -18,7 +18,7 @@ use crate::sim::DeviceFault;
 use crate::work::fs_mark::{self, Load, Sync};
 use crate::work::recording::Recording;
 use crate::work::replay::{client_dir, populate, run as replay};
-use crate::work::{dbench, mail};
+use crate::work::{database, dbench, mail};
 
 fn setup() -> Setup {
     let mut setup = Setup::new(&Description::named("hdd-7200").unwrap(), 11).mkfs('d', "agcount=4");
@@ -156,6 +156,18 @@ fn deferred_commits_show_flushed_data_only() {
     setup.fault = Some(Fault::CommittedEarly);
     let (torn, all) = torn_mails(&setup);
     assert!(torn > 0, "{torn} of {all}");
+}
+
+/// Connections that share one file would wait for its blocks while a commit of it is deferred.
+#[test]
+fn commits_of_a_shared_file_are_not_deferred() {
+    let load = database::Load { clients: 8, commits: 20, warmup: 0, think_us: 500 };
+    let ran = setup().run(|lab| {
+        database::run(lab, load)?;
+        Ok(lab.fs.stats())
+    });
+    let stats = ran.unwrap().value;
+    assert!(stats.commits_deferred == 0 && stats.flushes > 20, "{stats:?}");
 }
 
 #[test]

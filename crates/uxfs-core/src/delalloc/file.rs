@@ -14,6 +14,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::RawMutex;
@@ -39,6 +40,24 @@ pub(crate) struct File {
     writeback: Arc<parking_lot::Mutex<()>>,
     memory: Arc<Memory>,
     pages: Mutex<Pages>,
+    /// Number of callers of fsync that write it back, or wait for that.
+    syncing: AtomicU32,
+}
+
+/// A caller of fsync of a file, until it is dropped.
+pub(super) struct Syncing<'a>(&'a File);
+
+impl Syncing<'_> {
+    /// Is there another one of this file?
+    pub(super) fn has_others(&self) -> bool {
+        self.0.syncing.load(Ordering::Relaxed) > 1
+    }
+}
+
+impl Drop for Syncing<'_> {
+    fn drop(&mut self) {
+        self.0.syncing.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The dirty blocks of a file.
@@ -87,7 +106,14 @@ impl File {
             writeback: Arc::default(),
             memory: Arc::clone(memory),
             pages: Mutex::ranked(Rank::Pages, Pages { limits, ..Pages::default() }),
+            syncing: AtomicU32::new(0),
         }
+    }
+
+    /// Counts a caller of fsync.
+    pub(super) fn sync(&self) -> Syncing<'_> {
+        self.syncing.fetch_add(1, Ordering::Relaxed);
+        Syncing(self)
     }
 
     /// Its changes.

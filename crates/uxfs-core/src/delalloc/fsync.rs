@@ -1,7 +1,7 @@
 //! The write-back of one file for a caller of fsync, whose commit may be deferred until the data is flushed.
 //!
 //! 1. Only the last batch of a file's data is deferred. The commits of the batches before it are in the log
-//!    already.
+//!    already. If other callers fsync the same file, nothing is deferred: they would wait for its blocks.
 //! 2. The file's blocks stay held until the commit, so that none is freed and no other thread shows the data.
 //! 3. Whatever becomes of a deferred fsync, the journal is told that it commits no more, and data that no
 //!    commit shows stays dirty.
@@ -67,6 +67,7 @@ impl Fs {
         let (Some(dirty), Some(file)) = (&self.delalloc, self.delayed(ino)) else {
             return Ok(ForFsync::Done(None));
         };
+        let syncing = file.sync();
         let mut written = None;
         let mut from = 0;
         loop {
@@ -80,7 +81,9 @@ impl Fs {
                 let whole = more.is_none() && batch.failed.is_none();
                 match batch.noted {
                     false => written = Some(journal.data_overwritten()),
-                    true if !whole => written = Some(journal.data_written()),
+                    true if !whole || syncing.has_others() => {
+                        written = Some(journal.data_written())
+                    }
                     true => match wrote() {
                         Ok(Commit::Now(data, committing)) => {
                             (written, _committing) = (Some(data), Some(committing));

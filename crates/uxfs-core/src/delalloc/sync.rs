@@ -185,7 +185,9 @@ impl Fs {
         })?;
         Ok(match written {
             Some(data) => self.ticket_for(seq, data),
-            None => self.ticket_without_data(seq, is_file),
+            // Another thread may have written its data.
+            None if is_file => self.ticket_for(seq, self.last_written()),
+            None => self.ticket_without_data(seq),
         })
     }
 

@@ -72,7 +72,7 @@ impl<W> DeferredCommits<W> {
 }
 
 impl<W> Pipeline<W> {
-    /// Reports that a caller of fsync has no new data and waits for checkpoint `seq`.
+    /// Reports that a caller of fsync has no data, as with a directory, and waits for checkpoint `seq`.
     pub fn sync_without_data(&mut self, seq: Seq) {
         if seq == self.open_seq {
             self.deferred.without_data = Some(seq);
