@@ -243,9 +243,9 @@ impl Volume {
             Begun::Committed(ticket) => self.await_ticket(fs, ticket, waiter, drive),
             Begun::Deferred { fsync, file, commits } => {
                 let caller = waiter.caller.0;
-                let resumed = move |fsync, result: Result<(), _>| match result {
+                let resumed = move |fsync: Box<DeferredFsync>, result: Result<(), _>| match result {
                     Ok(()) => commits.submit(Box::new(move |volume| {
-                        volume.commit_deferred(fsync, &file, waiter)
+                        volume.commit_deferred(*fsync, &file, waiter)
                     })),
                     Err(_) => (waiter.reply)(Err(Errno::IO)),
                 };
@@ -259,7 +259,7 @@ impl Volume {
     }
 
     /// Commits what was deferred, and parks the reply.
-    fn commit_deferred(&self, fsync: Box<DeferredFsync>, file: &FileSync, waiter: Waiter) {
+    fn commit_deferred(&self, fsync: DeferredFsync, file: &FileSync, waiter: Waiter) {
         let guard = self.fs.read();
         let Some(fs) = &*guard else { return (waiter.reply)(Err(Errno::IO)) };
         let committed = self.guarded(fs, || {

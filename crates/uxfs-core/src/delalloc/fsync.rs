@@ -156,8 +156,8 @@ impl Fs {
     ///
     /// # Errors
     /// As [`Fs::begin_fsync_deferred`].
-    pub fn commit_fsync(&self, deferred: Box<DeferredFsync>) -> Result<Ticket> {
-        let DeferredFsync { batch, how, kind, written } = *deferred;
+    pub fn commit_fsync(&self, deferred: DeferredFsync) -> Result<Ticket> {
+        let DeferredFsync { batch, how, kind, written } = deferred;
         let (Some(dirty), Some(journal)) = (&self.delalloc, &self.journal) else {
             return Ok(Ticket::default());
         };
