@@ -9,9 +9,7 @@
 use uxfs_disk::fault::{Fault, planted};
 
 use crate::caller::caller;
-use crate::driver::JournalWait;
 use crate::journal::{Journal, Notify, State, Waiter};
-use crate::leader;
 use crate::pipeline::Generation;
 use crate::volume::{Counter, Volume};
 use crate::waiters::WaitSlot;
@@ -57,15 +55,7 @@ impl<V: Volume> Journal<V> {
             Some(failure) => Some(Err(V::stopped(&failure.0))),
             None => state.pipeline.is_resumed(written).then_some(Ok(())),
         };
-        let enough = || done(&self.state.lock()).is_some();
-        let wait = JournalWait { volume, journal: self, slot };
-        leader::wait_for(&wait, done, |driver| {
-            self.drive(volume, driver, enough)?;
-            while !enough() && self.await_others() {
-                self.drive(volume, driver, enough)?;
-            }
-            Ok(())
-        })??;
+        self.sleep_until_done(volume, slot, done)?;
         Ok((written, Some(Committing(self))))
     }
 

@@ -66,12 +66,19 @@ impl<V: Volume> Journal<V> {
             Some(failure) => Some(Err(V::stopped(&failure.0))),
             None => self.met(state, need).then_some(Ok(())),
         };
-        let enough = || {
-            let state = self.state.lock();
-            self.met(&state, need) || state.pipeline.failure().is_some()
-        };
+        self.sleep_until_done(volume, slot, done)
+    }
+
+    /// Waits until `done` returns a result, and drives the pipeline if no other thread does.
+    pub(crate) fn sleep_until_done(
+        &self,
+        volume: &V,
+        slot: WaitSlot,
+        done: impl Fn(&State) -> Option<Result<(), V::Error>>,
+    ) -> Result<(), V::Error> {
+        let enough = || done(&self.state.lock()).is_some();
         let wait = JournalWait { volume, journal: self, slot };
-        leader::wait_for(&wait, done, |driver| {
+        leader::wait_for(&wait, &done, |driver| {
             self.drive(volume, driver, enough)?;
             while !enough() && self.await_others() {
                 self.drive(volume, driver, enough)?;

@@ -3,7 +3,7 @@
 //! 1. Only the last batch of a file's data is deferred. The commits of the batches before it are in the log
 //!    already. If other callers fsync the same file, nothing is deferred: they would wait for its blocks.
 //! 2. The file's blocks stay held until the commit, so that none is freed and no other thread shows the data.
-//! 3. Whatever becomes of a deferred fsync, the journal is told that it commits no more, and data that no
+//! 3. A resumed fsync reports the end of its commit to the journal, also if the commit fails. Data that no
 //!    commit shows stays dirty.
 //!
 //! [`uxfs_journal::Pipeline`] says when deferring pays. Called by [`super::sync`].
@@ -13,12 +13,11 @@ use uxfs_journal::Generation;
 
 use super::flush::{BATCH, How, WritebackBatch};
 use super::register::Delalloc;
+use super::sync::SyncKind;
 use crate::error::Result;
 use crate::fs::Fs;
 use crate::full::Stuck;
 use crate::journal::{Failure, Ticket};
-
-use super::sync::SyncKind;
 use crate::tickets::Drive;
 
 /// An fsync whose data is written, and whose commit waits until the data is flushed.
@@ -101,11 +100,9 @@ impl Fs {
 
     fn complete_for_fsync(&self, dirty: &Delalloc, batch: WritebackBatch, how: How) -> Result<()> {
         let done = self.complete(dirty, batch, how);
-        match &done {
-            Ok(()) => self.unstick(Stuck::Data),
-            Err(error) => {
-                self.note_stuck(Stuck::Data, error);
-            }
+        let is_full = done.as_ref().is_err_and(|error| self.note_stuck(Stuck::Data, error));
+        if !is_full {
+            self.unstick(Stuck::Data);
         }
         done
     }

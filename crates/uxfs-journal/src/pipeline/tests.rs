@@ -428,8 +428,8 @@ fn consecutive_checkpoints_cost_one_flush_each() {
     }
 }
 
-/// Callers with new data and callers without come in turns. Each flush serves the log for those without, and
-/// the data of those with, which commit afterwards: their commit delays nobody.
+/// Callers with new data and callers without new data come in turns. Each flush covers the log for callers
+/// without new data, and the data of the others. Those commit afterwards, and delay no caller.
 #[test]
 fn one_flush_serves_the_log_of_some_and_the_data_of_others() {
     let options = Options { fsync: FsyncPolicy::Fixed(Fixed::Greedy), ..Options::default() };
