@@ -68,6 +68,7 @@ impl Fs {
             let size = delayed.as_ref().map_or(inode.core.size, |f| f.size(inode.core.size));
             let end = offset.saturating_add(buf.len() as u64).min(size);
             let len = end.saturating_sub(offset) as usize;
+            self.read_ahead(inode, offset, end, size);
             match &delayed {
                 Some(file) => self.read_delayed(inode, file, offset, &mut buf[..len])?,
                 None => self.read_mapped(inode, offset, &mut buf[..len])?,

@@ -27,6 +27,7 @@ use crate::options::OpenOptions;
 use crate::quota;
 use crate::recovery::Recovery;
 use crate::split_files::SplitFiles;
+use crate::streams::Streams;
 
 /// An open volume: its files, on the engine that changes them.
 pub struct Fs {
@@ -49,6 +50,8 @@ pub struct Fs {
     pub(crate) epochs: Mutex<()>,
     /// Files that write-back has split, if they are remembered.
     pub(crate) split_files: Option<SplitFiles>,
+    /// Files that are read in sequence.
+    pub(crate) streams: Streams,
 }
 
 impl Deref for Fs {
@@ -116,6 +119,7 @@ impl Fs {
             freeze_levels: FreezeLevels::default(),
             epochs: Mutex::ranked(Rank::Epoch, ()),
             split_files,
+            streams: Streams::default(),
         };
         fs.check_log_for_epochs()?;
         quota::start(&mut fs.engine)?;

@@ -61,12 +61,14 @@ pub mod ops;
 mod options;
 mod point_in_time;
 mod quota;
+mod read_ahead;
 mod recovery;
 mod reserve_floor;
 mod rolled_inodes;
 mod sb;
 mod split_files;
 mod stats;
+mod streams;
 pub mod symlink;
 // xfsprogs judges these tests, and it is not on other systems than Unix.
 #[cfg(test)]
