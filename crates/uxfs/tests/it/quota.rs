@@ -415,3 +415,45 @@ fn a_soft_limit_binds_after_its_grace_period() {
     fs.close().unwrap();
     judge(&volume, "after the grace period");
 }
+
+/// A record may lie in two sectors, of which a power cut writes one. Recovery takes it from the log then, up to
+/// its last change.
+#[test]
+fn a_torn_record_is_recovered() {
+    // The fourth record of a block of 30 ends in the block's second sector, where its LSN is.
+    const ID: u32 = 33;
+    const AT: usize = 3 * uxfs_format::dquot::LEN;
+    let volume = Volume::real(400, "");
+    let fs = volume.open_with(options(Some(ALL)));
+    let mut new = NewInode::file(0o644);
+    new.uid = ID;
+    let file = fs.create(fs.root(), b"f", &new).unwrap();
+    fs.close().unwrap();
+    let fs = volume.open_with(options(None));
+    for block in 0..4 {
+        fs.write_at(file, block * 4096, &[7; 4096]).unwrap();
+        fs.sync().unwrap();
+    }
+    fs.stop("a power cut");
+    drop(fs);
+    let mut image = std::fs::read(&volume.path).unwrap();
+    let is_record = |raw: &[u8]| {
+        raw.starts_with(b"DQ")
+            && raw[4..8] == ID.to_be_bytes()
+            && uxfs_format::crc::matches(raw, uxfs_format::dquot::CRC_OFFSET)
+    };
+    let record = |raw: &mut [u8]| raw[AT..][..uxfs_format::dquot::LEN].to_vec();
+    let mut blocks: Vec<_> = image
+        .chunks_exact_mut(4096)
+        .filter_map(|raw| is_record(&record(raw)).then_some(raw))
+        .collect();
+    let [block] = &mut blocks[..] else { panic!("{} records of {ID}", blocks.len()) };
+    let last = uxfs_format::Lsn::new(1, 0xffff);
+    uxfs_format::dquot::LSN.set(&mut block[AT..], last);
+    std::fs::write(&volume.path, image).unwrap();
+    let fs = volume.open_with(options(None));
+    assert!(fs.recovery().is_some_and(|recovery| recovery.replay.torn > 0));
+    assert_eq!(fs.dquot(QuotaType::User, ID).unwrap().unwrap().blocks.used, 4);
+    fs.close().unwrap();
+    judge(&volume, "after a torn record");
+}

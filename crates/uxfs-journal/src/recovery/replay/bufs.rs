@@ -185,12 +185,17 @@ impl Replayer<'_> {
         self.read(format.blkno, &mut bytes)?;
         let raw = &mut bytes[at..at + dquot::LEN];
         let on_disk = dquot::LSN.get(raw);
-        let known = on_disk.0 != 0 && !on_disk.is_null() && crc::matches(raw, dquot::CRC_OFFSET);
-        if known && on_disk >= lsn {
-            self.report.newer += 1;
-            return Ok(());
+        if on_disk.0 != 0 && !on_disk.is_null() && on_disk >= lsn {
+            if crc::matches(raw, dquot::CRC_OFFSET) {
+                self.report.newer += 1;
+                return Ok(());
+            }
+            // A record may lie in two sectors, of which one was written.
+            self.report.torn += 1;
         }
         raw[..record.len()].copy_from_slice(record);
+        // Later changes of the record are in later transactions, which a newer LSN would keep out.
+        dquot::LSN.set(raw, lsn);
         crc::stamp(raw, dquot::CRC_OFFSET);
         self.report.replayed += 1;
         self.write(format.blkno, &bytes)

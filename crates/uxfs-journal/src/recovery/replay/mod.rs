@@ -66,7 +66,7 @@ pub struct Report {
     pub newer: u64,
     /// Buffers and inodes that were freed later.
     pub cancelled: u64,
-    /// Buffers and inodes that were torn.
+    /// Buffers, inodes and dquots that were torn.
     pub torn: u64,
     /// The superblock's counters before and after, if they were wrong.
     pub counters: Option<(Counters, Counters)>,
