@@ -185,7 +185,8 @@ impl Replayer<'_> {
         self.read(format.blkno, &mut bytes)?;
         let raw = &mut bytes[at..at + dquot::LEN];
         let on_disk = dquot::LSN.get(raw);
-        if on_disk.0 != 0 && !on_disk.is_null() && on_disk >= lsn {
+        // Several transactions of one record have one LSN, and each is replayed.
+        if on_disk.0 != 0 && !on_disk.is_null() && on_disk > lsn {
             if crc::matches(raw, dquot::CRC_OFFSET) {
                 self.report.newer += 1;
                 return Ok(());
