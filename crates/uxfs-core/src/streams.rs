@@ -1,7 +1,7 @@
 //! Runs of reads, and how far ahead of each the extents of its file are announced to the device.
 //!
 //! 1. A stream is a run of reads of one file, each near the end of the one before ([`SLACK`]). It is read ahead
-//!    after [`LEAST`] bytes, by as many bytes as it has read, at most [`AHEAD`].
+//!    after [`LEAST`] bytes, by four times as many bytes as it has read, at most [`AHEAD`].
 //! 2. No reader waits for another here.
 //!
 //! Called by [`crate::read_ahead`].
@@ -46,7 +46,7 @@ impl Stream {
             return (end, end);
         }
         let from = self.seen.max(self.end);
-        let to = self.end.saturating_add(self.read.min(AHEAD)).min(size);
+        let to = self.end.saturating_add(self.read.saturating_mul(4).min(AHEAD)).min(size);
         if to <= from || to - from < STEP && to < size {
             return (end, end);
         }
