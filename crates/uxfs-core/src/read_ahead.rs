@@ -4,7 +4,7 @@
 //! extent of a split file would be waited for anew. Here the device gets a hint ([`BlockDev::will_read`])
 //! before the reader arrives.
 //!
-//! 1. An extent is announced once, from its beginning and at most [`LEAD`] bytes of it. The host reads the rest
+//! 1. An extent is announced here once, from its beginning and at most [`LEAD`] bytes of it. The host reads the rest
 //!    ahead by itself, and so what continues on the device where the extent before it ends.
 //! 2. All of this is a hint: it fails no read.
 //!

@@ -185,7 +185,7 @@ impl Replayer<'_> {
         self.read(format.blkno, &mut bytes)?;
         let raw = &mut bytes[at..at + dquot::LEN];
         let on_disk = dquot::LSN.get(raw);
-        // Several transactions of one record have one LSN, and each is replayed.
+        // All transactions of one log record have one LSN, and each is replayed.
         if on_disk.0 != 0 && !on_disk.is_null() && on_disk > lsn {
             if crc::matches(raw, dquot::CRC_OFFSET) {
                 self.report.newer += 1;
@@ -195,7 +195,7 @@ impl Replayer<'_> {
             self.report.torn += 1;
         }
         raw[..record.len()].copy_from_slice(record);
-        // Later changes of the record are in later transactions, which a newer LSN would keep out.
+        // A newer LSN would keep out the later changes, which later transactions hold.
         dquot::LSN.set(raw, lsn);
         crc::stamp(raw, dquot::CRC_OFFSET);
         self.report.replayed += 1;
