@@ -38,18 +38,31 @@ impl Busy {
         if planted(Fault::ReusedEarly) {
             return;
         }
-        // Blocks freed again were used for metadata in between; the later free counts.
-        let mut from = start.0;
-        let mut end = start.0 + len;
-        while let Some((&at, range)) = self.ranges.range(..=end).next_back() {
-            if at + range.len < from {
-                break;
-            }
-            from = from.min(at);
-            end = end.max(at + range.len);
+        let (from, to) = (start.0, start.0 + len);
+        // Blocks freed again were used for metadata in between; the later free counts. It must not count for
+        // others: reservations rely on it that these become free with their own checkpoint.
+        while let Some((&at, &old)) = self.ranges.range(..to).next_back()
+            && at + old.len > from
+        {
             self.ranges.remove(&at);
+            if at < from {
+                self.ranges.insert(at, Range { len: from - at, ..old });
+            }
+            if at + old.len > to {
+                self.ranges.insert(to, Range { len: at + old.len - to, ..old });
+            }
         }
-        self.ranges.insert(from, Range { len: end - from, seq, batch });
+        let mut new = Range { len, seq, batch };
+        let joins = |other: &Range| (other.seq, other.batch) == (seq, batch);
+        if let Some(behind) = self.ranges.get(&to).copied().filter(joins) {
+            self.ranges.remove(&to);
+            new.len += behind.len;
+        }
+        let before = self.ranges.range_mut(..from).next_back();
+        match before.filter(|(at, range)| **at + range.len == from && joins(range)) {
+            Some((_, before)) => before.len += new.len,
+            None => drop(self.ranges.insert(from, new)),
+        }
     }
 
     /// The number of busy blocks.
@@ -129,6 +142,32 @@ impl Busy {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Start, length and checkpoint of each range.
+    fn ranges(busy: &Busy) -> Vec<(u32, u32, u64)> {
+        busy.ranges.iter().map(|(at, range)| (*at, range.len, range.seq)).collect()
+    }
+
+    #[test]
+    fn each_block_is_busy_until_its_last_free_is_durable() {
+        let mut b = Busy::default();
+        let mut free = |seq, start, len| {
+            b.add(seq, 0, AgBlock(start), len);
+            ranges(&b)
+        };
+        assert_eq!(free(1, 10, 10), [(10, 10, 1)]);
+        assert_eq!(free(1, 20, 5), [(10, 15, 1)]);
+        assert_eq!(free(1, 5, 5), [(5, 20, 1)]);
+        // A neighbour of a later checkpoint does not delay these.
+        assert_eq!(free(2, 25, 5), [(5, 20, 1), (25, 5, 2)]);
+        assert_eq!(free(3, 15, 2), [(5, 10, 1), (15, 2, 3), (17, 8, 1), (25, 5, 2)]);
+        assert_eq!(free(4, 20, 7), [(5, 10, 1), (15, 2, 3), (17, 3, 1), (20, 7, 4), (27, 3, 2)]);
+        assert_eq!(free(4, 0, 40), [(0, 40, 4)]);
+        b.expire(3, 0);
+        assert_eq!(b.blocks(), 40);
+        b.expire(4, 0);
+        assert!(b.is_empty());
+    }
 
     fn busy(ranges: &[(u32, u32)]) -> Busy {
         let range = |len| Range { len, seq: 1, batch: 0 };

@@ -7,17 +7,19 @@
 //!    ([`crate::busy`]), which a log force solves; and AGs that other transactions hold and that
 //!    the lock order does not allow to wait for, which are free a moment later.
 //! 3. The number of attempts is limited: other threads may take the space each time.
+//! 4. When others hold an AG again and again, an attempt locks all of them, in order, so that it gets what is there.
 //!
 //! Called by every operation on files that may allocate blocks, around each of its transactions. Freeing an
 //! inode is not retried here: it is tried again when the volume is closed ([`crate::open_refs`]).
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
+use crate::tx::with_all_groups;
 
 /// Attempts with busy blocks; each forces the log.
 const FORCES: u32 = 8;
-/// Attempts with locked AGs.
-const ATTEMPTS: u32 = 64;
+/// Attempts with locked AGs, before one that locks all.
+const ATTEMPTS: u32 = 8;
 
 impl Fs {
     /// Runs `change`, which begins and ends its own transaction. Runs it again while it fails for
@@ -26,25 +28,17 @@ impl Fs {
     /// # Errors
     /// An error of `change`, or of a log force.
     pub(crate) fn retry_enospc<T>(&self, mut change: impl FnMut() -> Result<T>) -> Result<T> {
-        let (mut forces, mut attempts) = (0, 0);
-        loop {
+        for _ in 0..FORCES {
             let before = self.enospc_causes.seen();
-            match change() {
-                Err(Error::NoSpace) => {}
+            match self.retry_groups(&mut change) {
+                // The cause may be another thread's. Then this is one attempt too many.
+                Err(Error::NoSpace) if self.enospc_causes.seen().0 != before.0 => {
+                    self.end_busy()?
+                }
                 other => return other,
             }
-            // The causes may be another thread's. Then this is one attempt too many.
-            let now = self.enospc_causes.seen();
-            if now.1 != before.1 && attempts < ATTEMPTS {
-                attempts += 1;
-                self.await_groups()?;
-            } else if now.0 != before.0 && forces < FORCES {
-                forces += 1;
-                self.end_busy()?;
-            } else {
-                return Err(Error::NoSpace);
-            }
         }
+        self.retry_groups(change)
     }
 
     /// As [`Fs::retry_enospc`], but does not wait for busy blocks.
@@ -60,7 +54,7 @@ impl Fs {
             }
             self.await_groups()?;
         }
-        change()
+        with_all_groups(change)
     }
 
     /// Waits until every AG that is locked now has been released once.
@@ -74,10 +68,9 @@ impl Fs {
     /// Makes the extents that are busy now available.
     fn end_busy(&self) -> Result<()> {
         if self.ordered {
-            self.settle_freed()?;
-        } else {
-            self.wait(self.ticket())?;
+            return self.settle_freed();
         }
+        self.wait(self.ticket())?;
         if let Some(journal) = &self.journal {
             journal.await_pushes();
         }

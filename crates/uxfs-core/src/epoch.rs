@@ -106,7 +106,7 @@ impl Fs {
                 return Ok(Ticket::default());
             }
             journal.await_room_for_cut(self)?;
-            self.unsettled.settle(journal.durable());
+            self.unsettled.settle(journal.durable(), journal.batches_ended());
             let before = journal.open_bytes();
             if self.options.ahead {
                 let ahead = self.write_back_ahead(dirty);
@@ -169,12 +169,13 @@ impl Fs {
         self.cut_epoch_if(needed).map(|_| ())
     }
 
-    /// Makes the blocks that were freed so far available to data.
+    /// Makes the blocks that were freed so far available to data. Waits for an epoch, and for AIL pushes.
     pub(crate) fn settle_freed(&self) -> Result<()> {
         let Some(journal) = &self.journal else { return Ok(()) };
         let ticket = self.cut_epoch()?;
         self.wait(ticket)?;
-        self.unsettled.settle(journal.durable());
+        journal.await_pushes();
+        self.unsettled.settle(journal.durable(), journal.batches_ended());
         Ok(())
     }
 

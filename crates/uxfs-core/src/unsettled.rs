@@ -1,40 +1,52 @@
-//! Blocks whose freeing is not durable, counted for the whole volume in ordered mode.
+//! Busy blocks ([`crate::busy`]), counted for the whole volume in ordered mode.
 //!
-//! Data must not be written into them ([`crate::busy`]). An epoch cannot wait until they become free, because
-//! it is what frees them. So a reservation does not count on them.
+//! Data must not be written into them. An epoch cannot wait until they become free, because it is what frees them.
+//! So a reservation does not count on them. It must count each for as long as its group does: until its freeing is
+//! durable and the AIL pushes of that time have ended.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use uxfs_sync::Mutex;
 
-/// Freed blocks by the checkpoint that frees them.
+/// Blocks that were freed at about the same time.
+struct Freed {
+    /// The last checkpoint that frees some of them.
+    seq: u64,
+    /// AIL pushes that had begun by then.
+    batch: u64,
+    blocks: i64,
+}
+
+/// Busy blocks in the order in which they were freed.
 #[derive(Default)]
 pub(crate) struct Unsettled {
     total: AtomicI64,
-    by_seq: Mutex<VecDeque<(u64, i64)>>,
+    freed: Mutex<VecDeque<Freed>>,
 }
 
 impl Unsettled {
-    /// Adds blocks that checkpoint `seq` frees.
-    pub(crate) fn add(&self, seq: u64, blocks: u64) {
+    /// Adds blocks that checkpoint `seq` frees, when `batch` AIL pushes had begun.
+    pub(crate) fn add(&self, seq: u64, batch: u64, blocks: u64) {
         let blocks = i64::try_from(blocks).unwrap_or(i64::MAX);
         self.total.fetch_add(blocks, Ordering::AcqRel);
-        let mut by_seq = self.by_seq.lock();
-        match by_seq.back_mut() {
-            Some((last, sum)) if *last >= seq => *sum += blocks,
-            _ => by_seq.push_back((seq, blocks)),
+        let mut freed = self.freed.lock();
+        match freed.back_mut() {
+            Some(last) if last.seq >= seq && last.batch >= batch => last.blocks += blocks,
+            _ => freed.push_back(Freed { seq, batch, blocks }),
         }
     }
 
-    /// Removes the blocks of checkpoints up to `durable`.
-    pub(crate) fn settle(&self, durable: u64) {
-        let mut by_seq = self.by_seq.lock();
-        while let Some((seq, blocks)) = by_seq.front().copied()
-            && seq <= durable
+    /// Removes blocks that are not busy any more: freed in a checkpoint up to `durable`, with all AIL pushes of that
+    /// time among the first `ended`.
+    pub(crate) fn settle(&self, durable: u64, ended: u64) {
+        let mut freed = self.freed.lock();
+        while let Some(first) = freed.front()
+            && first.seq <= durable
+            && first.batch <= ended
         {
-            by_seq.pop_front();
-            self.total.fetch_sub(blocks, Ordering::AcqRel);
+            self.total.fetch_sub(first.blocks, Ordering::AcqRel);
+            freed.pop_front();
         }
     }
 
@@ -49,17 +61,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_settle_with_their_checkpoint() {
+    fn blocks_settle_with_their_checkpoint_and_push() {
         let unsettled = Unsettled::default();
-        unsettled.add(1, 10);
-        unsettled.add(1, 5);
-        unsettled.add(2, 7);
+        unsettled.add(1, 0, 10);
+        unsettled.add(1, 0, 5);
+        unsettled.add(2, 0, 7);
         assert_eq!(unsettled.blocks(), 22);
-        unsettled.settle(0);
+        unsettled.settle(0, 0);
         assert_eq!(unsettled.blocks(), 22);
-        unsettled.settle(1);
+        unsettled.settle(1, 0);
         assert_eq!(unsettled.blocks(), 7);
-        unsettled.settle(9);
+        unsettled.settle(9, 0);
+        assert_eq!(unsettled.blocks(), 0);
+        // With a push in flight.
+        unsettled.add(10, 3, 4);
+        unsettled.add(10, 4, 2);
+        unsettled.settle(10, 2);
+        assert_eq!(unsettled.blocks(), 6);
+        unsettled.settle(10, 3);
+        assert_eq!(unsettled.blocks(), 2);
+        unsettled.settle(9, 4);
+        assert_eq!(unsettled.blocks(), 2);
+        unsettled.settle(10, 4);
         assert_eq!(unsettled.blocks(), 0);
     }
 }

@@ -75,7 +75,7 @@ impl Fs {
     /// write-back itself.
     pub(crate) fn relieve(&self, need: u64, wait: bool) -> Result<bool> {
         let Some(dirty) = &self.delalloc else { return Ok(false) };
-        if dirty.floor.files.load(Ordering::Acquire) == 0 {
+        if dirty.floor.files.load(Ordering::Acquire) == 0 && self.unsettled.blocks() == 0 {
             return Ok(false);
         }
         if self.ordered {

@@ -148,13 +148,14 @@ impl Tx<'_> {
         self.log_steps(cil, goes_on);
         self.log_single(journal, cil);
         let seq = cil.seq.0;
+        let batch = journal.batches_begun();
         if self.fs.ordered && !self.freed.is_empty() {
             let blocks = self.freed.iter().map(|(_, _, len)| u64::from(*len)).sum();
-            self.fs.unsettled.add(seq, blocks);
+            self.fs.unsettled.add(seq, batch, blocks);
         }
         for (ag, start, len) in self.freed.drain(..) {
             if let Some((_, state)) = self.ags.iter_mut().find(|(held, _)| *held == ag) {
-                state.busy.add(seq, journal.batches_begun(), start, len);
+                state.busy.add(seq, batch, start, len);
             }
         }
         let added = journal.taken_in(cil, &mut self.granted);

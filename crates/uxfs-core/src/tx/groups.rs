@@ -2,9 +2,11 @@
 //!
 //! 1. Groups are locked in ascending order. One below a group that is held is only tried ([`Tx::lock_ag`]).
 //! 2. A group is unlocked before the end only if nothing in it was changed.
+//! 3. Inside [`with_all_groups`] a transaction locks all groups with its first one. So it needs none that others hold.
 //!
 //! Called by the allocators of blocks and inodes, and by what frees either.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -17,6 +19,24 @@ use crate::ag::AgState;
 use crate::buf::BufRef;
 use crate::error::Result;
 
+thread_local! {
+    /// Does a transaction of this thread lock all groups?
+    static ALL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, whose transactions lock all groups at once. For the last attempt of an operation that found groups
+/// locked: as the attempts before are its caller's, nothing else tells its transactions.
+pub(crate) fn with_all_groups<T>(work: impl FnOnce() -> T) -> T {
+    struct Until(bool);
+    impl Drop for Until {
+        fn drop(&mut self) {
+            ALL.set(self.0);
+        }
+    }
+    let _until = Until(ALL.replace(true));
+    work()
+}
+
 impl<'fs> Tx<'fs> {
     /// Locks an allocation group, and waits for it if the order allows that. Returns `false` if it
     /// is locked and must not be waited for. The caller then tries another group.
@@ -27,6 +47,16 @@ impl<'fs> Tx<'fs> {
         if self.holds_ag(ag) {
             return Ok(true);
         }
+        if ALL.get() && self.ags.is_empty() {
+            for ag in (0..self.fs.geo.ag_count).map(AgNo) {
+                self.lock_one(ag)?;
+            }
+            return Ok(true);
+        }
+        self.lock_one(ag)
+    }
+
+    fn lock_one(&mut self, ag: AgNo) -> Result<bool> {
         let cell = self.fs.ag(ag)?;
         let in_order = self.ags.iter().all(|(held, _)| *held < ag);
         let mut guard = if in_order {
@@ -47,6 +77,9 @@ impl<'fs> Tx<'fs> {
 
     /// Unlocks a group in which nothing was changed.
     pub(crate) fn unlock_ag(&mut self, ag: AgNo) {
+        if ALL.get() {
+            return;
+        }
         let changed = |buf: &BufRef| buf.holder.load(Ordering::Relaxed) == self.id;
         let headers = self.ag(ag).headers();
         if !changed(&headers.agf) && !changed(&headers.agi) {
