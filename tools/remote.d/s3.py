@@ -52,10 +52,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP - {"date"}}
         kind = fault.kind if fault else None
         is_delta, is_list = "/deltas/" in path, "list-type=2" in path
+        is_manifest = "/manifests/" in path and not is_list
         put_whole = self.command == "PUT" and "?" not in path
         if kind == "unavailable" and fault.strikes():
             return self.answer(503, {}, b"<Error><Code>SlowDown</Code></Error>")
-        if kind == "drops-puts" and put_whole and is_delta and fault.strikes():
+        if kind == "drops-puts" and put_whole and is_manifest and fault.strikes():
             return self.answer(200, {"ETag": '"0"'}, b"")
         if kind == "ignores-conditions" and put_whole and fault.strikes():
             # The header is signed, so it stays; what it would protect goes.

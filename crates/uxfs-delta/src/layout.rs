@@ -13,6 +13,11 @@ pub(crate) const VERSION: u32 = 1;
 
 /// Flag of a trailer and of a manifest: sealed with a key.
 pub(crate) const SEALED: u32 = 1;
+/// Flag of a manifest: some of its deltas are in objects of manifests, and the head is followed by the length of the
+/// body as it is stored.
+pub(crate) const INSIDE: u32 = 2;
+/// Bit of a delta's number in a manifest: the delta is in the object of the manifest with that number.
+pub(crate) const IN_MANIFEST: u64 = 1 << 63;
 /// Flag of a chunk: not compressed.
 pub(crate) const STORED: u32 = 1;
 /// Flag of an extent: zeroes, for which no content is stored.
@@ -25,6 +30,8 @@ pub const TRAILER_LEN: usize = 232;
 pub(crate) const EXTENT_LEN: usize = 16;
 pub(crate) const CHUNK_LEN: usize = 40;
 pub(crate) const MANIFEST_HEAD_LEN: usize = 96;
+/// Bytes of the length behind the head.
+pub(crate) const BODY_LEN_LEN: usize = 8;
 pub(crate) const BODY_HEAD_LEN: usize = 96;
 
 /// The end of a delta.
@@ -117,6 +124,7 @@ pub(crate) struct RawBody {
 pub(crate) struct RawLayer {
     pub(crate) id: [u8; 32],
     pub(crate) sequence: U64,
+    /// Of its object; with [`IN_MANIFEST`], where it begins in that of the manifest.
     pub(crate) tag: U64,
     pub(crate) object_len: U64,
     pub(crate) table_at: U64,

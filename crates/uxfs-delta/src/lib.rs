@@ -51,6 +51,6 @@ pub use hash::Hash;
 pub use index::{Extent, Index};
 pub use key::Key;
 pub use layout::TRAILER_LEN;
-pub use manifest::{HOLDER_NAME_MAX, Holder, Layer, MANIFEST_MAX, Manifest};
+pub use manifest::{HOLDER_NAME_MAX, Holder, Layer, MANIFEST_MAX, Manifest, Place};
 pub use trailer::{Head, Trailer};
 pub use writer::{Delta, Writer, is_zero};

@@ -2,18 +2,29 @@
 //!
 //! 1. Its number is part of what its hash covers: an old manifest under a new name is refused.
 //! 2. Layers are listed from the bottom, which is a base, to the top. The holder, if there is one, is behind them.
+//! 3. A delta may be in the object of the manifest for which it was made, behind the manifest. The manifest's hash does
+//!    not cover it there; its layer's does.
 
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::key::{Part, TABLE, open_part};
+use crate::key::{Part, TABLE, TAG_LEN, open_part};
 use crate::layout::{
-    BODY_HEAD_LEN, MANIFEST_HEAD_LEN, MANIFEST_MAGIC, RawBody, RawLayer, RawManifest, SEALED,
-    VERSION,
+    BODY_HEAD_LEN, BODY_LEN_LEN, IN_MANIFEST, INSIDE, MANIFEST_HEAD_LEN, MANIFEST_MAGIC, RawBody,
+    RawLayer, RawManifest, SEALED, VERSION,
 };
 use crate::{Delta, Error, Hash, Key, Result};
 
 /// The most bytes of a manifest that are read: a million layers.
 pub const MANIFEST_MAX: u64 = 64 << 20;
+
+/// Which object has a delta.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// One of its own, which this tag tells from others that were made for the same number.
+    Object(u64),
+    /// That of the manifest for which it was made, from this byte on.
+    Manifest(u64),
+}
 
 /// A delta as a manifest names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,23 +33,23 @@ pub struct Layer {
     pub id: Hash,
     /// The number of the manifest for which it was made.
     pub sequence: u64,
-    /// Tells its object from others that were made for the same number.
-    pub tag: u64,
-    /// Bytes of the object.
+    /// Where its bytes are.
+    pub place: Place,
+    /// Its bytes.
     pub object_len: u64,
-    /// Where its table begins.
+    /// Where its table begins, in these bytes.
     pub table_at: u64,
     /// Blocks in it.
     pub blocks: u64,
 }
 
 impl Layer {
-    /// A delta whose object has this tag.
-    pub fn new(delta: &Delta, tag: u64) -> Self {
+    /// A delta that is there.
+    pub fn new(delta: &Delta, place: Place) -> Self {
         Self {
             id: delta.id,
             sequence: delta.head.sequence,
-            tag,
+            place,
             object_len: delta.object_len,
             table_at: delta.table_at,
             blocks: delta.blocks,
@@ -107,18 +118,79 @@ pub struct Manifest {
     pub holder: Option<Holder>,
 }
 
-fn hash(head: &RawManifest, body: &[u8]) -> Hash {
-    let mut covered = head.as_bytes()[..MANIFEST_HEAD_LEN - 32].to_vec();
-    covered.extend_from_slice(body);
-    Hash::of(&covered)
+fn hash(head: &RawManifest, body_len: &[u8], body: &[u8]) -> Hash {
+    let head = &head.as_bytes()[..MANIFEST_HEAD_LEN - 32];
+    Hash::of(&[head, body_len, body].concat())
+}
+
+impl RawLayer {
+    fn of(layer: &Layer) -> Self {
+        let (sequence, tag) = match layer.place {
+            Place::Object(tag) => (layer.sequence, tag),
+            Place::Manifest(at) => (layer.sequence | IN_MANIFEST, at),
+        };
+        Self {
+            id: layer.id.0,
+            sequence: sequence.into(),
+            tag: tag.into(),
+            object_len: layer.object_len.into(),
+            table_at: layer.table_at.into(),
+            blocks: layer.blocks.into(),
+        }
+    }
+
+    fn layer(&self) -> Layer {
+        let (sequence, tag) = (self.sequence.get(), self.tag.get());
+        Layer {
+            id: Hash(self.id),
+            sequence: sequence & !IN_MANIFEST,
+            place: match sequence & IN_MANIFEST {
+                0 => Place::Object(tag),
+                _ => Place::Manifest(tag),
+            },
+            object_len: self.object_len.get(),
+            table_at: self.table_at.get(),
+            blocks: self.blocks.get(),
+        }
+    }
+}
+
+/// The head of an object that begins with these bytes.
+fn head_of(bytes: &[u8]) -> Option<&RawManifest> {
+    let head = bytes.get(..MANIFEST_HEAD_LEN)?;
+    RawManifest::ref_from_bytes(head).ok().filter(|head| head.magic == MANIFEST_MAGIC)
+}
+
+/// Where the body lies in an object that begins with these bytes, if the head says it.
+fn body_in(head: &RawManifest, bytes: &[u8]) -> Option<core::ops::Range<usize>> {
+    let len = bytes.get(MANIFEST_HEAD_LEN..)?.first_chunk().filter(|_| head.is(INSIDE))?;
+    let start = MANIFEST_HEAD_LEN + BODY_LEN_LEN;
+    Some(start..start.checked_add(usize::try_from(u64::from_le_bytes(*len)).ok()?)?)
+}
+
+impl RawManifest {
+    fn is(&self, flag: u32) -> bool {
+        self.flags.get() & flag != 0
+    }
 }
 
 impl Manifest {
-    /// Bytes of the object, without those that a key adds.
-    pub fn object_len(&self) -> u64 {
+    fn has_inside(&self) -> bool {
+        self.layers.iter().any(|layer| matches!(layer.place, Place::Manifest(_)))
+    }
+
+    /// Bytes of the manifest as it is stored: where a delta in the same object begins. `sealed` if there is a key.
+    pub fn stored_len(&self, sealed: bool) -> u64 {
         let holder = self.holder.as_ref().map_or(0, |holder| holder.to_bytes().len());
         let layers = self.layers.len() * size_of::<RawLayer>();
-        (MANIFEST_HEAD_LEN + BODY_HEAD_LEN + layers + holder) as u64
+        let more =
+            if self.has_inside() { BODY_LEN_LEN } else { 0 } + if sealed { TAG_LEN } else { 0 };
+        (MANIFEST_HEAD_LEN + BODY_HEAD_LEN + layers + holder + more) as u64
+    }
+
+    /// Bytes of the manifest in an object that begins with these bytes, if something may follow it there.
+    pub fn len_in(bytes: &[u8]) -> Option<u64> {
+        body_in(head_of(bytes)?, bytes).map(|body| body.end as u64)
     }
 
     /// The bytes of the object, and its hash.
@@ -140,59 +212,55 @@ impl Manifest {
         };
         let mut body = raw.as_bytes().to_vec();
         for layer in &self.layers {
-            let raw = RawLayer {
-                id: layer.id.0,
-                sequence: layer.sequence.into(),
-                tag: layer.tag.into(),
-                object_len: layer.object_len.into(),
-                table_at: layer.table_at.into(),
-                blocks: layer.blocks.into(),
-            };
-            body.extend_from_slice(raw.as_bytes());
+            body.extend_from_slice(RawLayer::of(layer).as_bytes());
         }
         body.extend_from_slice(&holder);
         let mut head = RawManifest {
             magic: MANIFEST_MAGIC,
             version: VERSION.into(),
-            flags: if key.is_some() { SEALED } else { 0 }.into(),
+            flags: (if key.is_some() { SEALED } else { 0 }
+                | if self.has_inside() { INSIDE } else { 0 })
+            .into(),
             uuid: self.uuid,
             number: self.number.into(),
             layers: (self.layers.len() as u64).into(),
             salt: key.map_or(Ok([0; 16]), |_| Key::new_salt())?,
             hash: [0; 32],
         };
-        let id = hash(&head, &body);
+        let body_len = (body.len() + key.map_or(0, |_| TAG_LEN)) as u64;
+        let body_len = if head.is(INSIDE) { body_len.to_le_bytes().to_vec() } else { Vec::new() };
+        let id = hash(&head, &body_len, &body);
         head.hash = id.0;
         if let Some(key) = key {
             let part = Part { uuid: &self.uuid, salt: &head.salt, number: TABLE };
             key.seal(part, &mut body)?;
         }
-        let mut bytes = head.as_bytes().to_vec();
-        bytes.append(&mut body);
-        Ok((bytes, id))
+        Ok(([head.as_bytes(), &body_len, &body].concat(), id))
     }
 
-    /// Parses the object that is kept under `number`. Returns its hash too.
+    /// Parses the object that is kept under `number`, or its first [`Manifest::len_in`] bytes. Returns its hash too.
     ///
     /// # Errors
     /// If it is not this manifest, or the key is missing or another one.
     pub fn parse(number: u64, bytes: &[u8], key: Option<&Key>) -> Result<(Self, Hash)> {
-        let Some((head, body)) = bytes.split_at_checked(MANIFEST_HEAD_LEN) else {
-            return Err(Error::IsNot("a manifest"));
-        };
-        let head = RawManifest::ref_from_bytes(head).map_err(|_| Error::IsNot("a manifest"))?;
-        if head.magic != MANIFEST_MAGIC {
-            return Err(Error::IsNot("a manifest"));
-        }
+        let head = head_of(bytes).ok_or(Error::IsNot("a manifest"))?;
         if head.version.get() != VERSION {
             return Err(Error::Version(head.version.get()));
         }
-        if head.flags.get() & !SEALED != 0 {
+        if head.is(!(SEALED | INSIDE)) {
             return Err(Error::Damaged("the manifest has an unknown flag"));
         }
+        let place = match body_in(head, bytes) {
+            Some(place) => place,
+            None => MANIFEST_HEAD_LEN..bytes.len(),
+        };
+        let body_len = bytes.get(MANIFEST_HEAD_LEN..place.start).unwrap_or_default();
+        let Some(body) = bytes.get(place) else {
+            return Err(Error::Damaged("the manifest is cut short"));
+        };
         let part = Part { uuid: &head.uuid, salt: &head.salt, number: TABLE };
-        let body = open_part(head.flags.get() & SEALED != 0, key, part, body)?;
-        let id = hash(head, &body);
+        let body = open_part(head.is(SEALED), key, part, body)?;
+        let id = hash(head, body_len, &body);
         if id.0 != head.hash {
             return Err(Error::Damaged("the manifest's hash is wrong"));
         }
@@ -212,14 +280,6 @@ impl Manifest {
         if layers.len() as u64 != head.layers.get() {
             return Err(Error::Damaged("the manifest has another number of layers"));
         }
-        let layer = |raw: &RawLayer| Layer {
-            id: Hash(raw.id),
-            sequence: raw.sequence.get(),
-            tag: raw.tag.get(),
-            object_len: raw.object_len.get(),
-            table_at: raw.table_at.get(),
-            blocks: raw.blocks.get(),
-        };
         let manifest = Self {
             uuid: head.uuid,
             number,
@@ -231,7 +291,7 @@ impl Manifest {
             block_size: raw.block_size.get(),
             changed_bytes: raw.changed_bytes.get(),
             stored_bytes: raw.stored_bytes.get(),
-            layers: layers.iter().map(layer).collect(),
+            layers: layers.iter().map(RawLayer::layer).collect(),
             holder: Holder::parse(holder)?,
         };
         Ok((manifest, id))

@@ -5,7 +5,8 @@
 use std::collections::BTreeMap;
 
 use uxfs_delta::{
-    Delta, Error, Hash, Head, Holder, Index, Key, Layer, Manifest, TRAILER_LEN, Trailer, Writer,
+    Delta, Error, Hash, Head, Holder, Index, Key, Layer, Manifest, Place, TRAILER_LEN, Trailer,
+    Writer,
 };
 use uxfs_testkit::Rng;
 
@@ -172,7 +173,7 @@ fn manifests_are_read_as_written_and_nothing_else() {
     let layer = |n: u64| Layer {
         id: Hash::of(&[n as u8]),
         sequence: n,
-        tag: 3 * n,
+        place: Place::Object(u64::MAX / 4 * n),
         object_len: 100 * n,
         table_at: n,
         blocks: 7,
@@ -193,14 +194,27 @@ fn manifests_are_read_as_written_and_nothing_else() {
     };
     let holder = Holder { name: "a machine".into(), since: 7 };
     let held = Manifest { holder: Some(holder), ..manifest.clone() };
+    let mut inside = held.clone();
+    inside.layers[2].place = Place::Manifest(u64::MAX / 2);
     let mut rng = Rng::new(2);
-    let key = key();
-    for (manifest, key) in
-        [(&manifest, None), (&held, None), (&manifest, Some(&key)), (&held, Some(&key))]
-    {
+    let with = key();
+    let all =
+        [&manifest, &held, &inside].map(|manifest| [(manifest, None), (manifest, Some(&with))]);
+    for (manifest, key) in all.into_iter().flatten() {
         let (bytes, hash) = manifest.build(key).unwrap();
-        assert_eq!(manifest.object_len(), bytes.len() as u64 - if key.is_some() { 16 } else { 0 });
+        assert_eq!(manifest.stored_len(key.is_some()), bytes.len() as u64);
         assert_eq!(Manifest::parse(42, &bytes, key).unwrap(), (manifest.clone(), hash));
+        let followed = [&bytes[..], b"a delta"].concat();
+        match manifest.layers[2].place {
+            Place::Object(_) => {
+                assert_eq!(Manifest::len_in(&bytes), None);
+                assert!(Manifest::parse(42, &followed, key).is_err());
+            }
+            Place::Manifest(_) => {
+                assert_eq!(Manifest::len_in(&bytes[..200]), Some(bytes.len() as u64));
+                assert_eq!(Manifest::parse(42, &followed, key).unwrap().0, *manifest);
+            }
+        }
         assert!(Manifest::parse(43, &bytes, key).is_err());
         for _ in 0..1000 {
             let mut changed = bytes.clone();

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use uxfs_delta::{Head, Layer, Manifest, Writer};
+use uxfs_delta::{Head, Layer, Manifest, Place, Writer};
 
 use crate::checkpoint::Checkpoint;
 use crate::map::{Run, Source};
@@ -64,7 +64,7 @@ pub fn compact(remote: &Arc<Remote>) -> Result<Option<Compacted>> {
         layers: vec![layer],
         ..last
     };
-    match remote.publish(&manifest)? {
+    match remote.publish(&manifest, &[])? {
         Put::Made(_) => Ok(Some(Compacted { number, deltas, stored_bytes })),
         Put::Lost(..) | Put::Removed => Err(Error::Overtaken),
     }
@@ -111,7 +111,7 @@ fn put_base(remote: &Remote, dev: &RemoteDev, head: Head, tag: u64) -> Result<La
         open = Some(writer);
         Ok(Some(Bytes::from(part)))
     })?;
-    made.map(|delta| Layer::new(&delta, tag)).ok_or(Error::Overtaken)
+    made.map(|delta| Layer::new(&delta, Place::Object(tag))).ok_or(Error::Overtaken)
 }
 
 #[cfg(test)]

@@ -18,6 +18,8 @@ pub enum Fault {
     FenceIgnored,
     /// Objects that a kept manifest names are removed.
     NamedRemoved,
+    /// A checkpoint that was removed is taken for one that is there, because its object has a delta that is needed.
+    FloorForgotten,
     /// A flush in `sync` mode returns before its checkpoint is in the store.
     FlushEarly,
     /// A writer looks whether its number is free, and then puts its manifest whatever is there.

@@ -109,7 +109,8 @@ pub(crate) fn begin(
     let checkpoint = Arc::new(Checkpoint::open(Arc::clone(remote), claimed.0.clone())?);
     let (base, reading) = (Arc::clone(&checkpoint), (options.reading.clone(), options.cache_bytes));
     let cache = WriteCache::new(files, present, Arc::clone(remote), writer, base, reading);
-    let publisher = Publisher::holding(Arc::clone(remote), claimed, &checkpoint);
+    let publisher =
+        Publisher::holding(Arc::clone(remote), claimed, &checkpoint, options.ship.inside_bytes);
     Ok(Hold { cache: Arc::new(cache), publisher, checkpoint })
 }
 
@@ -134,7 +135,7 @@ fn claim(
             holder: Some(holder.clone()),
             ..last
         };
-        match remote.publish(&claim)? {
+        match remote.publish(&claim, &[])? {
             Put::Made(hash) => {
                 // The number may have been taken and removed since the last one was read.
                 if remote.numbers()?.last().is_none_or(|newest| *newest <= number) {

@@ -8,7 +8,7 @@ use crate::compare::narrow;
 use crate::publisher::{BLOCK, Published, Publisher};
 use crate::shipper::new_writer;
 use crate::tracker::Tracker;
-use crate::{Remote, Result};
+use crate::{Remote, Result, ShipOptions};
 
 /// Ships an image: whole if the store has no checkpoint of it, otherwise what differs from the last one.
 /// `now` is the time in milliseconds since 1970. Returns `None` if nothing differs.
@@ -23,7 +23,8 @@ pub fn ship(
     uuid: [u8; 16],
     now: u64,
 ) -> Result<Option<Published>> {
-    let (mut publisher, last) = Publisher::begin(remote, new_writer()?, uuid, dev.len())?;
+    let from = (new_writer()?, ShipOptions::default().inside_bytes);
+    let (mut publisher, last) = Publisher::begin(remote, from, uuid, dev.len())?;
     // Nothing is copied aside, because nothing is written.
     let tracker = Tracker::new(dev.len(), BLOCK, 1);
     let all = tracker.all_blocks();

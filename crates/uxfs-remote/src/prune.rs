@@ -2,7 +2,8 @@
 //!
 //! 1. The last checkpoint is always kept.
 //! 2. Manifests are removed first, then the deltas that none of the remaining names. What a crash leaves
-//!    between is removed the next time.
+//!    between is removed the next time. A manifest's object with a delta that one of the remaining names stays, below
+//!    the floor, until none does.
 //! 3. The number that a writer who lost its place would try next stays taken: otherwise that writer would
 //!    put a checkpoint in the past, and take it for the last one. It is the first number of the next epoch, or
 //!    one of the two before it: one may be the writer's own, whose answer was lost, and one a compaction of
@@ -10,11 +11,11 @@
 //! 4. A delta is removed only if its number is not above that of the last manifest: a writer that is about
 //!    to name a delta gives it the next number.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use crate::fault::{Fault, planted};
 use crate::parallel;
-use crate::remote::{name_of, sequence_of};
+use crate::remote::{Listing, manifest_name, name_of, sequence_of};
 use crate::{Entry, Error, Remote, Result};
 
 /// Requests at once.
@@ -48,11 +49,10 @@ pub struct Pruned {
 /// # Errors
 /// Those of the store; what is wrong with a manifest that is kept. Nothing that is kept is then missing.
 pub fn prune(remote: &Remote, retention: Retention) -> Result<Pruned> {
-    let (numbers, markers) = remote.entries()?;
-    let Some(newest) = numbers.last().copied() else { return Err(Error::NoVolume) };
-    let from = first_kept(remote, &numbers, retention)?;
-    let (gone, kept) = numbers.split_at(from);
-    remove(remote, gone, &kept[..kept.len().min(2)], &markers)?;
+    let Listing { checkpoints, removed, markers, floors } = remote.listing()?;
+    let Some(newest) = checkpoints.last().copied() else { return Err(Error::NoVolume) };
+    let from = first_kept(remote, &checkpoints, retention)?;
+    let (gone, kept) = checkpoints.split_at(from);
     let named = parking_lot::Mutex::new(HashSet::new());
     let read = if planted(Fault::NamedRemoved) { &kept[kept.len() - 1..] } else { kept };
     parallel::for_each(REQUESTS, read, |_, number| {
@@ -61,6 +61,16 @@ pub fn prune(remote: &Remote, retention: Retention) -> Result<Pruned> {
         Ok::<(), Error>(())
     })?;
     let named = named.into_inner();
+    let below = [&removed, gone].concat();
+    let stays = |number: &u64| named.contains(&manifest_name(*number));
+    let staying: BTreeSet<u64> = below.iter().copied().filter(stays).collect();
+    if !staying.is_empty() && !planted(Fault::FloorForgotten) {
+        remote.raise_floor(kept[0])?;
+    }
+    remove(remote, &below, &staying, &kept[..kept.len().min(2)], &markers)?;
+    for floor in floors.iter().filter(|floor| staying.is_empty() || **floor < kept[0]) {
+        remote.remove_floor(*floor)?;
+    }
     let is_garbage = |entry: &Entry| {
         sequence_of(&entry.name).is_some_and(|sequence| sequence <= newest)
             && !named.contains(&entry.name)
@@ -75,9 +85,15 @@ pub fn prune(remote: &Remote, retention: Retention) -> Result<Pruned> {
     })
 }
 
-/// Removes checkpoints; `next` are the two that follow them.
-fn remove(remote: &Remote, gone: &[u64], next: &[u64], markers: &[u64]) -> Result<()> {
-    let Some(first) = gone.first().copied() else { return Ok(()) };
+/// Removes the objects of checkpoints, which ascend, but for those that stay; `next` are the two checkpoints that follow.
+fn remove(
+    remote: &Remote,
+    below: &[u64],
+    staying: &BTreeSet<u64>,
+    next: &[u64],
+    markers: &[u64],
+) -> Result<()> {
+    let Some(first) = below.first().copied() else { return Ok(()) };
     let epochs = parking_lot::Mutex::new(BTreeMap::new());
     let near: Vec<u64> = markers.iter().copied().filter(|number| number + 1 >= first).collect();
     parallel::for_each(REQUESTS, &near, |_, number| {
@@ -85,18 +101,27 @@ fn remove(remote: &Remote, gone: &[u64], next: &[u64], markers: &[u64]) -> Resul
         epochs.lock().extend(epoch.map(|epoch| (*number, epoch)));
         Ok::<(), Error>(())
     })?;
-    let read = [gone, next].concat();
+    let read = [below, next].concat();
     parallel::for_each(REQUESTS, &read, |_, number| {
         let (manifest, _) = remote.manifest(*number)?;
         epochs.lock().insert(*number, manifest.epoch);
         Ok::<(), Error>(())
     })?;
     let epochs = epochs.into_inner();
-    parallel::for_each(REQUESTS, gone, |_, number| {
-        let epoch = epochs.get(number).copied().unwrap_or(0);
-        let differs = |other: u64| epochs.get(&other).is_some_and(|other| *other != epoch);
-        let turns = differs(number.wrapping_sub(1)) || differs(number + 1) || differs(number + 2);
-        if turns { remote.mark(*number, epoch) } else { remote.remove_manifest(*number) }
+    let epoch = |number: u64| epochs.get(&number).copied().unwrap_or(0);
+    let turns = |number: u64| {
+        let differs = |other: u64| epochs.get(&other).is_some_and(|other| *other != epoch(number));
+        differs(number.wrapping_sub(1)) || differs(number + 1) || differs(number + 2)
+    };
+    // When one that stays is removed, it must still be seen that the epoch changes there.
+    let turns_nearby = |number: u64| {
+        let mut nearby = staying.range(number.saturating_sub(2)..=number + 2);
+        turns(number) || nearby.any(|number| turns(*number))
+    };
+    let going: Vec<u64> = below.iter().copied().filter(|one| !staying.contains(one)).collect();
+    parallel::for_each(REQUESTS, &going, |_, number| match turns_nearby(*number) {
+        true => remote.mark(*number, epoch(*number)),
+        false => remote.remove_manifest(*number),
     })
 }
 

@@ -1,6 +1,7 @@
 //! A writer of a volume in a store: puts one checkpoint after the other.
 //!
-//! 1. Deltas are put first, then the manifest. A checkpoint that fails leaves the last one as it was.
+//! 1. Deltas are put first, then the manifest; a single one that one put can carry is put with the manifest, in the
+//!    same object. A checkpoint that fails leaves the last one as it was.
 //! 2. A manifest of another writer under the next number ends this writer for good, unless it has this
 //!    writer's identity: then it is a compaction of the last checkpoint, on which this writer goes on.
 //! 3. The number after the last checkpoint may have been taken and removed since a writer began. So before
@@ -17,7 +18,9 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use uxfs_delta::{COPIES_MAX, Copies, Delta, Hash, Head, Holder, Layer, Manifest, Writer, is_zero};
+use uxfs_delta::{
+    COPIES_MAX, Copies, Delta, Hash, Head, Holder, Layer, Manifest, Place, Writer, is_zero,
+};
 use uxfs_disk::BlockDev;
 
 use crate::checkpoint::Checkpoint;
@@ -73,8 +76,20 @@ impl Held {
     }
 }
 
+/// The new deltas of a checkpoint.
+#[derive(Default)]
+struct Added {
+    held: Vec<Held>,
+    /// Bytes of them.
+    stored: u64,
+    /// The bytes of the only one, if it is put with the manifest.
+    inside: Vec<u8>,
+}
+
 pub(crate) struct Publisher {
     remote: Arc<Remote>,
+    /// Most bytes of a delta that is put with the manifest.
+    inside_max: usize,
     writer: [u8; 16],
     epoch: u64,
     /// Named by each checkpoint of a writer that holds the volume.
@@ -177,7 +192,7 @@ impl Publisher {
     /// [`Error::OtherVolume`], [`Error::Held`]; those of the store; what is wrong with an object.
     pub(crate) fn begin(
         remote: Arc<Remote>,
-        writer: [u8; 16],
+        (writer, inside_max): ([u8; 16], usize),
         uuid: [u8; 16],
         image_len: u64,
     ) -> Result<(Self, Option<Checkpoint>)> {
@@ -198,6 +213,7 @@ impl Publisher {
         let epoch = last.as_ref().map_or(1, |(manifest, _)| manifest.epoch + 1);
         let publisher = Self {
             remote,
+            inside_max,
             writer,
             epoch,
             holder: None,
@@ -218,9 +234,11 @@ impl Publisher {
         remote: Arc<Remote>,
         (claim, hash): (Manifest, Hash),
         opened: &Checkpoint,
+        inside_max: usize,
     ) -> Self {
         Self {
             remote,
+            inside_max,
             writer: claim.writer,
             epoch: claim.epoch,
             holder: claim.holder.clone(),
@@ -242,7 +260,7 @@ impl Publisher {
     pub(crate) fn release(&mut self, now: u64) -> Result<()> {
         self.holder = None;
         loop {
-            match self.put_manifest(Vec::new(), self.held.len(), (0, 0), now) {
+            match self.put_manifest(Added::default(), self.held.len(), 0, now) {
                 Err(Error::Overtaken) => {}
                 other => return other.map(drop),
             }
@@ -312,11 +330,12 @@ impl Publisher {
         if planted(Fault::ManifestFirst) {
             return self.publish_manifest_first(filling, kept, changed, now);
         }
-        let (added, stored) = self.put_deltas(&mut filling, kept)?;
-        let blocks: u64 = added.iter().map(|held| held.layer.blocks).sum();
+        let added = self.put_deltas(&mut filling, kept)?;
+        let stored = added.stored;
+        let blocks: u64 = added.held.iter().map(|held| held.layer.blocks).sum();
         let merged = if merging { (blocks * tracker.block()).saturating_sub(changed) } else { 0 };
         let changed = if merging { changed } else { blocks * tracker.block() };
-        let (number, manifest) = self.put_manifest(added, kept, (changed, stored), now)?;
+        let (number, manifest) = self.put_manifest(added, kept, changed, now)?;
         let stored_bytes = stored + manifest;
         Ok(Published { number, changed_bytes: changed, merged_bytes: merged, stored_bytes })
     }
@@ -334,11 +353,12 @@ impl Publisher {
         filling.fill(&mut writer, usize::MAX)?;
         let (bytes, delta) = writer.finish()?;
         let tag = self.new_tag(delta.head.sequence);
-        let layer = Layer::new(&delta, tag);
+        let layer = Layer::new(&delta, Place::Object(tag));
         let name = crate::remote::name_of(&layer);
         let runs = std::mem::take(&mut filling.runs);
-        let held = Held { layer, runs, end: Bytes::new(), covers: false };
-        let (number, _) = self.put_manifest(vec![held], kept, (changed, delta.object_len), now)?;
+        let held = vec![Held { layer, runs, end: Bytes::new(), covers: false }];
+        let added = Added { held, stored: delta.object_len, inside: Vec::new() };
+        let (number, _) = self.put_manifest(added, kept, changed, now)?;
         self.remote.put_delta(&name, bytes)?;
         Ok(Published { number, changed_bytes: changed, ..Published::default() })
     }
@@ -368,41 +388,44 @@ impl Publisher {
         hash.0.iter().take(8).fold(0, |tag, byte| tag << 8 | u64::from(*byte))
     }
 
-    /// Puts the deltas of a checkpoint. Returns them, and the bytes of their objects.
-    fn put_deltas(&mut self, filling: &mut Filling<'_>, kept: usize) -> Result<(Vec<Held>, u64)> {
-        let (mut added, mut stored) = (Vec::new(), 0);
+    /// Puts the deltas of a checkpoint, but for one that is put with the manifest.
+    fn put_deltas(&mut self, filling: &mut Filling<'_>, kept: usize) -> Result<Added> {
+        let mut added = Added::default();
         while !filling.done {
-            if let Some((held, bytes)) = self.put_delta(filling, kept, &added)? {
-                added.push(held);
-                stored += bytes;
-            }
+            self.put_delta(filling, kept, &mut added)?;
         }
-        Ok((added, stored))
+        Ok(added)
     }
 
-    /// Puts one delta, unless it would be empty. Returns it, and the bytes of its object.
+    /// Puts one delta, unless it would be empty, or is put with the manifest.
     fn put_delta(
         &mut self,
         filling: &mut Filling<'_>,
         kept: usize,
-        added: &[Held],
-    ) -> Result<Option<(Held, u64)>> {
-        let head = self.head(kept, added.last().map(|held| held.layer.id));
+        added: &mut Added,
+    ) -> Result<()> {
+        let head = self.head(kept, added.held.last().map(|held| held.layer.id));
         let tag = self.new_tag(head.sequence);
         let name = delta_name(head.sequence, tag);
         let remote = Arc::clone(&self.remote);
         let mut writer = Writer::new(head, remote.key())?;
         filling.fill(&mut writer, PART)?;
         if filling.done && writer.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         if writer.ready() < PART {
             let (mut bytes, delta) = writer.finish()?;
-            let held = self.finished(&mut bytes, &delta, tag, kept, added);
-            let stored = bytes.len() as u64;
-            remote.put_delta(&name, bytes)?;
+            let mut held = self.finished(&mut bytes, &delta, tag, kept, &added.held);
+            added.stored += bytes.len() as u64;
+            if filling.done && added.held.is_empty() && bytes.len() <= self.inside_max {
+                held.layer.place = Place::Manifest(0);
+                added.inside = bytes;
+            } else {
+                remote.put_delta(&name, bytes)?;
+            }
             let runs = std::mem::take(&mut filling.runs);
-            return Ok(Some((Held { runs, ..held }, stored)));
+            added.held.push(Held { runs, ..held });
+            return Ok(());
         }
         let (mut open, mut made, mut stored) = (Some(writer), None, 0);
         remote.put_parts(&name, &mut || {
@@ -414,14 +437,16 @@ impl Publisher {
                 part
             } else {
                 let (mut rest, delta) = writer.finish().map_err(io::Error::other)?;
-                made = Some(self.finished(&mut rest, &delta, tag, kept, added));
+                made = Some(self.finished(&mut rest, &delta, tag, kept, &added.held));
                 rest
             };
             stored += part.len() as u64;
             Ok(Some(Bytes::from(part)))
         })?;
         let runs = std::mem::take(&mut filling.runs);
-        Ok(made.map(|held| (Held { runs, ..held }, stored)))
+        added.held.extend(made.map(|held| Held { runs, ..held }));
+        added.stored += stored;
+        Ok(())
     }
 
     /// The finished delta whose last bytes are those of `bytes`, to which copies are added.
@@ -433,7 +458,7 @@ impl Publisher {
         kept: usize,
         added: &[Held],
     ) -> Held {
-        let layer = Layer::new(delta, tag);
+        let layer = Layer::new(delta, Place::Object(tag));
         let end_len = usize::try_from(layer.object_len - layer.table_at).unwrap_or(usize::MAX);
         let end = Bytes::copy_from_slice(&bytes[bytes.len().saturating_sub(end_len)..]);
         self.since_copies += layer.object_len;
@@ -465,18 +490,18 @@ impl Publisher {
         Err(Error::Fenced { number, epoch: theirs.epoch })
     }
 
-    /// Puts the manifest. Returns its number and length.
+    /// Puts the manifest, and with it the delta that was not put yet. Returns its number and length.
     fn put_manifest(
         &mut self,
-        added: Vec<Held>,
+        mut added: Added,
         kept: usize,
-        (changed_bytes, stored_bytes): (u64, u64),
+        changed_bytes: u64,
         now: u64,
     ) -> Result<(u64, u64)> {
         loop {
             let last = self.last.as_ref();
-            let layers = self.held[..kept].iter().chain(&added);
-            let manifest = Manifest {
+            let layers = self.held[..kept].iter().chain(&added.held);
+            let mut manifest = Manifest {
                 uuid: self.uuid,
                 number: self.next_number(),
                 parent: last.map(|(_, hash)| *hash),
@@ -486,12 +511,21 @@ impl Publisher {
                 image_len: self.image_len,
                 block_size: BLOCK,
                 changed_bytes,
-                stored_bytes,
+                stored_bytes: added.stored,
                 layers: layers.map(|held| held.layer).collect(),
                 holder: self.holder.clone(),
             };
+            let manifest_len = manifest.stored_len(self.remote.key().is_some());
+            if !added.inside.is_empty()
+                && let (Some(held), Some(layer)) =
+                    (added.held.last_mut(), manifest.layers.last_mut())
+            {
+                debug_assert!(layer.sequence == manifest.number || planted(Fault::FenceIgnored));
+                layer.place = Place::Manifest(manifest_len);
+                held.layer.place = layer.place;
+            }
             self.prove(manifest.number - 1)?;
-            let (theirs, hash) = match self.remote.publish(&manifest)? {
+            let (theirs, hash) = match self.remote.publish(&manifest, &added.inside)? {
                 Put::Made(hash) => {
                     if let Err(error) = self.prove(manifest.number) {
                         if matches!(error, Error::Fenced { .. }) {
@@ -500,10 +534,10 @@ impl Publisher {
                         return Err(error);
                     }
                     self.proven = true;
-                    let made = (manifest.number, manifest.object_len());
+                    let made = (manifest.number, manifest_len);
                     self.last = Some((manifest, hash));
                     self.held.truncate(kept);
-                    self.held.extend(added);
+                    self.held.extend(added.held);
                     return Ok(made);
                 }
                 Put::Lost(theirs, hash) => (*theirs, hash),

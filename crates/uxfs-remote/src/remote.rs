@@ -3,6 +3,8 @@
 //! 1. A manifest's number is its name. `publish` puts it only if there is none of that number, and finds
 //!    out after a lost answer whether it is its own.
 //! 2. A number that must stay taken although its checkpoint was removed holds a *marker*: the epoch, as text.
+//! 3. A manifest's object may hold its checkpoint's delta, too. If later checkpoints name that, it stays when the
+//!    checkpoint is removed. The *floor* tells such objects from checkpoints: those below it were removed.
 
 use std::collections::VecDeque;
 use std::io;
@@ -13,7 +15,7 @@ use std::thread::ScopedJoinHandle;
 
 use bytes::Bytes;
 use parking_lot::Mutex;
-use uxfs_delta::{Hash, Key, Layer, MANIFEST_MAX, Manifest};
+use uxfs_delta::{Hash, Key, Layer, MANIFEST_MAX, Manifest, Place};
 
 use crate::fault::{Fault, planted};
 use crate::{Address, At, Entry, Error, Parts, Patience, Result, Store, parallel};
@@ -27,7 +29,12 @@ const PARTS: usize = 4;
 /// Most bytes of a marker; a manifest is longer.
 const MARKER_MAX: u64 = 20;
 
+/// Bytes of a manifest that are read at first. Most have fewer.
+const MANIFEST_READ: u64 = 8 << 10;
+
 const MANIFESTS: &str = "manifests/";
+/// Below the manifests, so that one listing has both.
+const FLOORS: &str = "manifests/floor/";
 const DELTAS: &str = "deltas/";
 
 /// A volume in a store.
@@ -48,21 +55,88 @@ pub(crate) enum Put {
     Removed,
 }
 
-fn manifest_name(number: u64) -> String {
+/// What there is below the name of the manifests. All ascend.
+#[derive(Debug, Default)]
+pub(crate) struct Listing {
+    pub(crate) checkpoints: Vec<u64>,
+    /// Removed checkpoints whose objects are there, because of their deltas.
+    pub(crate) removed: Vec<u64>,
+    /// Removed checkpoints whose numbers are kept taken.
+    pub(crate) markers: Vec<u64>,
+    /// Checkpoints below the last of them were removed.
+    pub(crate) floors: Vec<u64>,
+}
+
+impl Listing {
+    fn of(mut found: Vec<Entry>) -> Self {
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut listing = Self::default();
+        for Entry { name, len } in &found {
+            let number = |prefix| name.strip_prefix(prefix)?.parse::<u64>().ok();
+            if let Some(floor) = number(FLOORS) {
+                listing.floors.push(floor);
+            } else if let Some(number) = number(MANIFESTS) {
+                let marker = is_marker(*len);
+                if marker { &mut listing.markers } else { &mut listing.checkpoints }.push(number);
+            }
+        }
+        let floor = listing.floors.last().copied().unwrap_or(0);
+        let removed = listing.checkpoints.partition_point(|number| *number < floor);
+        listing.removed = listing.checkpoints.drain(..removed).collect();
+        listing
+    }
+}
+
+/// Is an object of so many bytes a marker?
+fn is_marker(len: u64) -> bool {
+    (1..=MARKER_MAX).contains(&len)
+}
+
+pub(crate) fn manifest_name(number: u64) -> String {
     format!("{MANIFESTS}{number:016}")
+}
+
+fn floor_name(number: u64) -> String {
+    format!("{FLOORS}{number:016}")
 }
 
 pub(crate) fn delta_name(sequence: u64, tag: u64) -> String {
     format!("{DELTAS}{sequence:016}-{tag:016x}")
 }
 
+/// The object that has a delta.
 pub(crate) fn name_of(layer: &Layer) -> String {
-    delta_name(layer.sequence, layer.tag)
+    match layer.place {
+        Place::Object(tag) => delta_name(layer.sequence, tag),
+        Place::Manifest(_) => manifest_name(layer.sequence),
+    }
 }
 
 /// The sequence number in the name of a delta.
 pub(crate) fn sequence_of(name: &str) -> Option<u64> {
     name.strip_prefix(DELTAS)?.split_once('-')?.0.parse().ok()
+}
+
+/// The bytes of a manifest, perhaps with some of what follows it in its object.
+fn manifest_bytes(store: &dyn Store, name: &str) -> io::Result<Bytes> {
+    let first = store.get_range(name, 0..MANIFEST_READ)?;
+    match Manifest::len_in(&first) {
+        _ if (first.len() as u64) < MANIFEST_READ => Ok(first),
+        Some(len) if len <= MANIFEST_READ => Ok(first),
+        Some(len) => store.get_range(name, 0..len.min(MANIFEST_MAX)),
+        None => store.get(name, MANIFEST_MAX),
+    }
+}
+
+/// A part of a manifest's object, behind the manifest. A marker in its place has none: then nothing is there.
+fn in_manifest(store: &dyn Store, name: &str, range: Range<u64>) -> io::Result<Bytes> {
+    let got = store.get_range(name, range);
+    let is_empty =
+        got.as_ref().map_or_else(|e| e.kind() != io::ErrorKind::NotFound, Bytes::is_empty);
+    if is_empty && is_marker(store.get_range(name, 0..MARKER_MAX + 1)?.len() as u64) {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    got
 }
 
 impl Remote {
@@ -98,19 +172,33 @@ impl Remote {
     /// # Errors
     /// Those of the store.
     pub fn numbers(&self) -> Result<Vec<u64>> {
-        Ok(self.entries()?.0)
+        Ok(self.listing()?.checkpoints)
     }
 
-    /// The numbers of all checkpoints, and those that markers keep; both ascend.
-    pub(crate) fn entries(&self) -> Result<(Vec<u64>, Vec<u64>)> {
+    pub(crate) fn listing(&self) -> Result<Listing> {
         let found = self.ask(|store| store.list(MANIFESTS));
-        let mut found = found.map_err(Error::store("listing the manifests"))?;
-        found.sort_by(|one, other| one.name.cmp(&other.name));
-        let (markers, manifests): (Vec<Entry>, Vec<Entry>) =
-            found.into_iter().partition(|entry| entry.len <= MARKER_MAX);
-        let number = |entry: &Entry| entry.name.strip_prefix(MANIFESTS)?.parse().ok();
-        let numbers = |entries: &[Entry]| entries.iter().filter_map(number).collect();
-        Ok((numbers(&manifests), numbers(&markers)))
+        found.map(Listing::of).map_err(Error::store("listing the manifests"))
+    }
+
+    /// The number below which checkpoints were removed.
+    fn floor(&self) -> Result<u64> {
+        let found = self.ask(|store| store.list(FLOORS));
+        let found = found.map_err(Error::store("listing what was removed"))?;
+        Ok(Listing::of(found).floors.last().copied().unwrap_or(0))
+    }
+
+    /// Removes the checkpoints below a number, whatever objects are there.
+    pub(crate) fn raise_floor(&self, number: u64) -> Result<()> {
+        let name = floor_name(number);
+        let text = Bytes::from(number.to_string());
+        let put = self.ask(|store| store.replace(&name, text.clone()));
+        put.map_err(Error::store(format!("putting {name}")))
+    }
+
+    /// Forgets a floor.
+    pub(crate) fn remove_floor(&self, number: u64) -> Result<()> {
+        let name = floor_name(number);
+        self.ask(|store| store.delete(&name)).map_err(Error::store(format!("removing {name}")))
     }
 
     /// The epoch of a removed checkpoint whose number a marker keeps.
@@ -135,13 +223,13 @@ impl Remote {
     /// [`Error::NoCheckpoint`] if there is none; those of the store; what is wrong with it.
     pub fn manifest(&self, number: u64) -> Result<(Manifest, Hash)> {
         let name = manifest_name(number);
-        let bytes = match self.ask(|store| store.get(&name, MANIFEST_MAX)) {
+        let bytes = match self.ask(|store| manifest_bytes(store, &name)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(Error::NoCheckpoint(number.to_string()));
             }
             other => other.map_err(Error::store(format!("reading {name}")))?,
         };
-        if bytes.len() as u64 <= MARKER_MAX {
+        if is_marker(bytes.len() as u64) {
             return Err(Error::NoCheckpoint(number.to_string()));
         }
         Manifest::parse(number, &bytes, self.key()).map_err(Error::object(&name))
@@ -184,6 +272,9 @@ impl Remote {
     /// The manifest of a checkpoint, and its hash.
     fn find_hashed(&self, at: At) -> Result<(Manifest, Hash)> {
         let time = match at {
+            At::Number(number) if number < self.floor()? => {
+                return Err(Error::NoCheckpoint(number.to_string()));
+            }
             At::Number(number) => return self.manifest(number),
             At::Newest => u64::MAX,
             At::Time(time) => time,
@@ -223,9 +314,10 @@ impl Remote {
         }
     }
 
-    /// Puts a manifest.
-    pub(crate) fn publish(&self, manifest: &Manifest) -> Result<Put> {
-        let (bytes, hash) = manifest.build(self.key())?;
+    /// Puts a manifest, followed by the bytes of the delta that it places there.
+    pub(crate) fn publish(&self, manifest: &Manifest, delta: &[u8]) -> Result<Put> {
+        let (mut bytes, hash) = manifest.build(self.key())?;
+        bytes.extend_from_slice(delta);
         let bytes = Bytes::from(bytes);
         let name = manifest_name(manifest.number);
         let made = if planted(Fault::FenceLate) {
@@ -302,7 +394,14 @@ impl Remote {
     /// Reads a part of a delta.
     pub(crate) fn read(&self, layer: &Layer, range: Range<u64>) -> Result<Bytes> {
         let name = name_of(layer);
-        match self.ask(|store| store.get_range(&name, range.clone())) {
+        let got = match layer.place {
+            Place::Object(_) => self.ask(|store| store.get_range(&name, range.clone())),
+            Place::Manifest(at) => {
+                let range = range.start.saturating_add(at)..range.end.saturating_add(at);
+                self.ask(|store| in_manifest(store, &name, range.clone()))
+            }
+        };
+        match got {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Err(Error::Missing(name)),
             other => other.map_err(Error::store(format!("reading {name}"))),
         }

@@ -51,16 +51,19 @@ pub struct ShipOptions {
     pub lag: Duration,
     /// Most bytes of memory for blocks that are overwritten before they are shipped.
     pub aside_bytes: usize,
+    /// Most bytes of a delta that is put with its manifest, as one object. 0 puts each delta alone.
+    pub inside_bytes: usize,
 }
 
 impl Default for ShipOptions {
-    /// Async, a checkpoint in a second at most, 30 seconds behind, 64 MiB.
+    /// Async, a checkpoint in a second at most, 30 seconds behind, 64 MiB, and all deltas that one put carries.
     fn default() -> Self {
         Self {
             mode: ShipMode::Async,
             interval: Duration::from_secs(1),
             lag: Duration::from_secs(30),
             aside_bytes: 64 << 20,
+            inside_bytes: usize::MAX,
         }
     }
 }
@@ -243,7 +246,8 @@ impl Shipper {
         writer: [u8; 16],
     ) -> Result<Self> {
         let len = dev.len();
-        let (publisher, uncompared) = Publisher::begin(Arc::clone(&remote), writer, uuid, len)?;
+        let from = (writer, options.inside_bytes);
+        let (publisher, uncompared) = Publisher::begin(Arc::clone(&remote), from, uuid, len)?;
         let all = (0, len.div_ceil(u64::from(BLOCK)));
         let uncompared =
             uncompared.map(|last| Uncompared { last: Arc::new(last), runs: vec![all] });

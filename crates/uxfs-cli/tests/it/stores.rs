@@ -153,10 +153,13 @@ fn what_is_wrong_is_named_and_leaves_no_image() {
     assert!(fixture.uxfs(&["ship", "b.img", &url]).bad(1).contains("another volume"));
     let small = fixture.uxfs(&["ship", "a.img"]);
     assert_ne!(small.code, 0);
-    fixture
-        .sh("f=$(ls store/deltas/*); printf X | dd of=$f bs=1 seek=100 conv=notrunc 2>/dev/null");
+    // The delta is behind the manifest.
+    fixture.sh("f=$(ls store/manifests/*); printf X | dd of=$f bs=1 seek=400 conv=notrunc 2>&1");
     let damaged = fixture.uxfs(&["restore", &url, "x.img"]).bad(1);
-    assert!(damaged.contains("is damaged") && damaged.contains("deltas/"), "{damaged}");
+    assert!(damaged.contains("is damaged") && damaged.contains("manifests/"), "{damaged}");
+    fixture.sh("rm -r store; mkdir store; head -c 9000000 /dev/urandom >large");
+    fixture.uxfs(&["cp", "large", "a.img:/large"]).good();
+    fixture.uxfs(&["ship", "a.img", &url]).good();
     fixture.sh("rm store/deltas/*");
     assert!(fixture.uxfs(&["restore", &url, "x.img"]).bad(1).contains("is missing"));
     fixture.sh("test ! -e x.img; test -z \"$(ls -A | grep x.img)\"");

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use uxfs_delta::{Copies, Manifest};
+use uxfs_delta::{Copies, Layer, Manifest, Place};
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_remote::fault::{Fault, plant};
-use uxfs_remote::{At, Checkpoint, Error, Patience, Remote, restore, ship};
+use uxfs_remote::{
+    At, Checkpoint, Error, Patience, Remote, Retention, ShipOptions, Shipper, prune, restore, ship,
+};
 use uxfs_testkit::Rng;
 
 use crate::sim_store::SimStore;
@@ -32,6 +34,36 @@ fn shipped(checkpoints: u64) -> (Arc<SimStore>, Vec<Vec<u8>>) {
         contents.push(content(&dev));
     }
     (store, contents)
+}
+
+/// The same by one writer, with deltas of at most so many bytes in their manifests' objects.
+fn shipped_by_one(checkpoints: u64, inside_bytes: usize) -> (Arc<SimStore>, Vec<Vec<u8>>) {
+    let store = Arc::new(SimStore::new(1));
+    let options = ShipOptions { inside_bytes, ..ShipOptions::default() };
+    let dev = Arc::new(MemDev::new(LEN));
+    let on = Arc::<MemDev>::clone(&dev);
+    let shipper = Shipper::without_thread(on, remote(&store), [1; 16], options, [2; 16]).unwrap();
+    let mut rng = Rng::new(1);
+    let mut contents = Vec::new();
+    for number in 1..=checkpoints {
+        for _ in 0..10 {
+            let data: Vec<u8> = (0..4096).map(|_| rng.bits() as u8).collect();
+            shipper.write_at(rng.below(64) * 4096, &data).unwrap();
+        }
+        assert_eq!(shipper.ship_now().unwrap().unwrap().number, number);
+        contents.push(content(&*dev));
+    }
+    (store, contents)
+}
+
+/// The object with a delta, and where in it the delta begins.
+fn object_of(store: &SimStore, layer: &Layer) -> (String, Vec<u8>, usize) {
+    let (name, at) = match layer.place {
+        Place::Object(tag) => (format!("deltas/{:016}-{tag:016x}", layer.sequence), 0),
+        Place::Manifest(at) => (format!("manifests/{:016}", layer.sequence), at as usize),
+    };
+    let bytes = store.objects()[&name].to_vec();
+    (name, bytes, at)
 }
 
 fn content(dev: &dyn BlockDev) -> Vec<u8> {
@@ -78,7 +110,15 @@ fn an_unchanged_image_ships_nothing() {
 
 #[test]
 fn every_change_to_an_object_is_found_or_harmless() {
-    let (store, contents) = shipped(4);
+    let apart = shipped_by_one(4, 0);
+    assert_eq!(apart.0.objects().len(), 8);
+    every_change_is_found_or_harmless(apart);
+    let together = shipped(4);
+    assert_eq!(together.0.objects().len(), 4);
+    every_change_is_found_or_harmless(together);
+}
+
+fn every_change_is_found_or_harmless((store, contents): (Arc<SimStore>, Vec<Vec<u8>>)) {
     let mut rng = Rng::new(3);
     let objects = store.objects();
     let mut refused = 0;
@@ -132,7 +172,6 @@ fn deltas_out_of_order_are_found() {
 #[test]
 fn few_requests_open_a_checkpoint_of_many_deltas() {
     let (store, contents) = shipped(40);
-    let objects = store.objects();
     let mut copied = 0;
     for (number, content) in (1..).zip(&contents) {
         let remote = remote(&store);
@@ -145,8 +184,8 @@ fn few_requests_open_a_checkpoint_of_many_deltas() {
         restore(&checkpoint, &target, true, &|_, _| {}).unwrap();
         assert_eq!(&self::content(&target), content, "checkpoint {number}");
         let top = manifest.layers.last().unwrap();
-        let name = format!("deltas/{:016}-{:016x}", top.sequence, top.tag);
-        let copies = objects[&name].len() as u64 - top.object_len;
+        let (_, object, at) = object_of(&store, top);
+        let copies = (object.len() - at) as u64 - top.object_len;
         copied += copies;
         assert!(copies <= top.object_len / 6 + Copies::HEAD_LEN as u64, "{copies} bytes of copies");
     }
@@ -167,9 +206,8 @@ fn copies_of_tables_are_verified() {
     }
     let (manifest, _) = remote(&store).manifest(4).unwrap();
     let top = manifest.layers.last().unwrap();
-    let name = format!("deltas/{:016}-{:016x}", top.sequence, top.tag);
-    let object = store.objects()[&name].to_vec();
-    let (delta, behind) = object.split_at(top.object_len as usize);
+    let (name, object, at) = object_of(&store, top);
+    let (delta, behind) = object.split_at(at + top.object_len as usize);
     let mut copies = Copies::parse(behind).unwrap();
     assert!(copies.ends.len() >= 2, "{copies:?}");
     let (one, two) = (copies.ends[0].0, copies.ends[1].0);
@@ -180,4 +218,46 @@ fn copies_of_tables_are_verified() {
     let wrong = restored(&store, At::Newest);
     plant(None);
     assert!(wrong.is_err(), "the fault shows");
+}
+
+/// A checkpoint is one put, and stays one request less to read.
+#[test]
+fn a_small_checkpoint_is_one_object() {
+    let store = Arc::new(SimStore::new(1));
+    let dev = Arc::new(MemDev::new(LEN));
+    let on = Arc::<MemDev>::clone(&dev);
+    let options = ShipOptions::default();
+    store.set_calm();
+    let shipper = Shipper::without_thread(on, remote(&store), [1; 16], options, [2; 16]).unwrap();
+    for number in 0..5 {
+        shipper.write_at(4096 * number, &[1; 4096]).unwrap();
+        let before = store.requests();
+        shipper.ship_now().unwrap().unwrap();
+        // The first one looks twice whether there are later ones.
+        assert_eq!(store.requests() - before, if number == 0 { 3 } else { 1 });
+    }
+    assert_eq!(store.objects().len(), 5);
+    assert_eq!(restored(&store, At::Newest).unwrap(), content(&*dev));
+}
+
+/// Objects of removed checkpoints stay while their deltas are needed, and no checkpoint is found in them.
+#[test]
+fn a_delta_outlives_its_checkpoint() {
+    let (store, contents) = shipped_by_one(9, usize::MAX);
+    store.set_calm();
+    let keep = |last| prune(&remote(&store), Retention { last: Some(last), since: None }).unwrap();
+    let manifests =
+        || store.objects().keys().filter(|name| name.starts_with("manifests/0")).count();
+    assert_eq!((keep(2).kept, manifests()), (2, 9));
+    assert_eq!(remote(&store).numbers().unwrap(), [8, 9]);
+    assert!(matches!(restored(&store, At::Number(7)), Err(Error::NoCheckpoint(_))));
+    assert!(matches!(restored(&store, At::Time(1)), Err(Error::NoCheckpoint(_))));
+    assert_eq!(restored(&store, At::Number(8)).unwrap(), contents[7]);
+    assert_eq!(restored(&store, At::Newest).unwrap(), contents[8]);
+    // Nothing needs them after a compaction.
+    uxfs_remote::compact(&remote(&store)).unwrap().unwrap();
+    assert_eq!((keep(1).kept, manifests()), (1, 1));
+    assert_eq!(restored(&store, At::Newest).unwrap(), contents[8]);
+    let names: Vec<String> = store.objects().into_keys().collect();
+    assert!(!names.iter().any(|name| name.contains("floor")), "{names:?}");
 }

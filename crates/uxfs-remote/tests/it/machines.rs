@@ -176,7 +176,8 @@ impl World {
 
     fn options(&mut self, takeover: bool) -> HoldOptions {
         let cache_bytes = if self.rng.once_in(2) { 12 * 4096 } else { 1 << 30 };
-        let ship = ShipOptions { mode: self.mode, ..ShipOptions::default() };
+        let inside_bytes = if self.rng.once_in(2) { 0 } else { usize::MAX };
+        let ship = ShipOptions { mode: self.mode, inside_bytes, ..ShipOptions::default() };
         let name = "a machine".into();
         HoldOptions { name, takeover, ship, reading: CacheOptions::default(), cache_bytes }
     }

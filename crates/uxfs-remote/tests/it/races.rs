@@ -71,7 +71,7 @@ fn a_writer_that_was_overtaken_reads_what_it_wrote() {
 fn replace_all(store: &Arc<Hooked>) {
     compact(&remote(store)).unwrap().unwrap();
     let retention = Retention { last: Some(1), since: None };
-    assert!(prune(&remote(store), retention).unwrap().deltas > 0);
+    assert!(prune(&remote(store), retention).unwrap().checkpoints > 0);
 }
 
 /// A writer that reads from a checkpoint whose deltas were removed.
@@ -90,7 +90,7 @@ fn behind() -> (Arc<Hooked>, Arc<Shipper>) {
 fn an_earlier_checkpoint_is_never_read_after_a_later_one() {
     let (store, here) = behind();
     let other = Arc::clone(&here);
-    store.once(When::After, Request::Get, "manifests/", move || {
+    store.once(When::After, Request::GetRange, "manifests/", move || {
         other.write_at(6 * 4096, &[3; 4096]).unwrap();
         other.ship_now().unwrap().unwrap();
     });
@@ -104,7 +104,7 @@ fn an_earlier_checkpoint_is_never_read_after_a_later_one() {
 fn a_reader_goes_on_from_where_another_one_has_moved() {
     let (store, here) = behind();
     let other = Arc::clone(&here);
-    store.once(When::Before, Request::GetRange, "deltas/", move || {
+    store.once(When::Before, Request::GetRange, "manifests/", move || {
         assert_eq!(first_byte(&*other, 9).unwrap(), 1);
     });
     assert_eq!(first_byte(&*here, 20).unwrap(), 1);

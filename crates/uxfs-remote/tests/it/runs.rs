@@ -29,10 +29,18 @@ fn whatever_happens_a_checkpoint_holds_what_once_was() {
         all.fenced += done.fenced;
         all.compacted += done.compacted;
         all.failed += done.failed;
+        all.kept_for_deltas += done.kept_for_deltas;
     }
     println!("{all:?}");
     if std::env::var("UXFS_ONLY").is_err() {
-        let each = [all.checkpoints, all.restored, all.fenced, all.compacted, all.failed];
+        let each = [
+            all.checkpoints,
+            all.restored,
+            all.fenced,
+            all.compacted,
+            all.failed,
+            all.kept_for_deltas,
+        ];
         assert!(each.iter().all(|count| *count > 0), "{all:?}: something never happened");
     }
 }
@@ -82,6 +90,11 @@ fn a_second_writer_is_found() {
 #[test]
 fn objects_removed_too_early_are_found() {
     planted_is_found(Fault::NamedRemoved, "is missing", run);
+}
+
+#[test]
+fn removed_checkpoints_that_come_back_are_found() {
+    planted_is_found(Fault::FloorForgotten, "are listed", run);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_remote::{
-    CacheOptions, Checkpoint, Error, Key, Manifest, Patience, Remote, RemoteDev, Retention,
+    At, CacheOptions, Checkpoint, Error, Key, Manifest, Patience, Remote, RemoteDev, Retention,
     ShipMode, ShipOptions, Shipper, compact, prune, restore,
 };
 use uxfs_testkit::Rng;
@@ -54,6 +54,8 @@ pub(crate) struct Done {
     pub(crate) fenced: u64,
     pub(crate) compacted: u64,
     pub(crate) failed: u64,
+    /// Objects of removed checkpoints that are there at the end.
+    pub(crate) kept_for_deltas: u64,
 }
 
 fn content(dev: &dyn BlockDev) -> Vec<u8> {
@@ -146,7 +148,8 @@ impl World {
     fn start(&mut self, dev: Arc<MemDev>) {
         let mut identity = [0; 16];
         identity[..8].copy_from_slice(&self.step.to_be_bytes());
-        let options = ShipOptions { mode: self.mode, ..ShipOptions::default() };
+        let inside_bytes = if self.rng.once_in(2) { 0 } else { usize::MAX };
+        let options = ShipOptions { mode: self.mode, inside_bytes, ..ShipOptions::default() };
         let on = Arc::<MemDev>::clone(&dev);
         // A store that is down lets no writer begin.
         if let Ok(shipper) = Shipper::without_thread(on, self.remote(), UUID, options, identity) {
@@ -238,9 +241,13 @@ impl World {
     }
 
     fn prune(&mut self) -> Result<(), String> {
-        let last = Some(1 + self.rng.below(5));
-        match prune(&self.remote(), Retention { last, since: None }) {
-            Ok(_) | Err(Error::NoVolume | Error::Store { .. } | Error::NoCheckpoint(_)) => Ok(()),
+        let last = 1 + self.rng.below(5);
+        match prune(&self.remote(), Retention { last: Some(last), since: None }) {
+            Ok(_) => match self.store.calmly(|| self.remote().numbers()) {
+                Ok(numbers) if numbers.len() as u64 <= last => Ok(()),
+                _ => Err("checkpoints that were removed are listed".into()),
+            },
+            Err(Error::NoVolume | Error::Store { .. } | Error::NoCheckpoint(_)) => Ok(()),
             Err(error) => Err(format!("pruning: {error}")),
         }
     }
@@ -299,11 +306,18 @@ impl World {
     }
 
     fn judge_all(&mut self, done: &mut Done) -> Result<(), String> {
-        let objects = self.store.objects();
-        // What is short keeps the number of a removed checkpoint.
-        let manifests = objects.iter().filter(|(_, bytes)| bytes.len() > 20);
-        let numbers =
-            manifests.filter_map(|(name, _)| name.strip_prefix("manifests/")?.parse::<u64>().ok());
+        let numbers = self.store.calmly(|| self.remote().numbers()).map_err(|e| e.to_string())?;
+        for number in (1..numbers.last().copied().unwrap_or(0)).filter(|n| !numbers.contains(n)) {
+            let found = self.store.calmly(|| self.remote().find(At::Number(number)));
+            match found {
+                Err(Error::NoCheckpoint(_)) => {}
+                _ => return Err(format!("checkpoint {number} was removed, and is found")),
+            }
+            let name = format!("manifests/{number:016}");
+            let object = self.store.objects().get(&name).map_or(0, |bytes| bytes.len());
+            // What is short only keeps the number.
+            done.kept_for_deltas += u64::from(object > 20);
+        }
         let (mut epoch, mut last) = (0, 0);
         for number in numbers {
             // The store may fail a few times in a row.
