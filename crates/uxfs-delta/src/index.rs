@@ -4,6 +4,7 @@
 //!    content is that of its chunks, whose bytes fill the object up to the table.
 
 use core::ops::Range;
+use std::borrow::Cow;
 
 use zerocopy::FromBytes;
 
@@ -160,7 +161,12 @@ impl Index {
     ///
     /// # Errors
     /// If these are not the bytes of this chunk, or the key is missing or another one.
-    pub fn open(&self, number: usize, stored: &[u8], key: Option<&Key>) -> Result<Vec<u8>> {
+    pub fn open<'s>(
+        &self,
+        number: usize,
+        stored: &'s [u8],
+        key: Option<&Key>,
+    ) -> Result<Cow<'s, [u8]>> {
         let chunk = self.chunk(number)?;
         if stored.len() != chunk.len as usize {
             return Err(Error::Damaged("a chunk is cut short"));
@@ -171,8 +177,10 @@ impl Index {
         let range = self.content_of(number);
         let len = (range.end - range.start) as usize;
         let plain = match chunk.flags & STORED {
-            0 => zstd::bulk::decompress(&packed, len)
-                .map_err(|_| Error::Damaged("a chunk does not decompress"))?,
+            0 => Cow::Owned(
+                zstd::bulk::decompress(&packed, len)
+                    .map_err(|_| Error::Damaged("a chunk does not decompress"))?,
+            ),
             _ => packed,
         };
         if plain.len() != len || Hash::of(&plain) != chunk.hash {

@@ -3,6 +3,8 @@
 //! 1. A nonce is the object's salt, which is random, and the number of the part in the object.
 //! 2. What is sealed is bound to its volume: the UUID is authenticated with it.
 
+use std::borrow::Cow;
+
 use chacha20poly1305::aead::{AeadInOut, KeyInit};
 use chacha20poly1305::{XChaCha20Poly1305, XNonce};
 
@@ -85,20 +87,22 @@ impl Part<'_> {
 }
 
 /// Opens a part with a key, or takes it as it is without one. `sealed` is what the object says.
-pub(crate) fn open_part(
+pub(crate) fn open_part<'s>(
     sealed: bool,
     key: Option<&Key>,
     part: Part<'_>,
-    stored: &[u8],
-) -> Result<Vec<u8>> {
-    let mut bytes = stored.to_vec();
+    stored: &'s [u8],
+) -> Result<Cow<'s, [u8]>> {
     match (sealed, key) {
-        (true, Some(key)) => key.open(part, &mut bytes)?,
-        (true, None) => return Err(Error::NeedsKey),
-        (false, Some(_)) => return Err(Error::NotSealed),
-        (false, None) => {}
+        (true, Some(key)) => {
+            let mut bytes = stored.to_vec();
+            key.open(part, &mut bytes)?;
+            Ok(Cow::Owned(bytes))
+        }
+        (true, None) => Err(Error::NeedsKey),
+        (false, Some(_)) => Err(Error::NotSealed),
+        (false, None) => Ok(Cow::Borrowed(stored)),
     }
-    Ok(bytes)
 }
 
 #[cfg(test)]

@@ -29,7 +29,7 @@
 //! let index = Index::parse(&trailer, &object[trailer.table()], None)?;
 //! assert_eq!(index.trailer().id(), delta.id);
 //! let chunk = index.open(0, &object[index.chunk_at(0)?], None)?;
-//! assert_eq!(chunk, [1; 4096]);
+//! assert_eq!(chunk[..], [1; 4096]);
 //! # Ok::<(), uxfs_delta::Error>(())
 //! ```
 

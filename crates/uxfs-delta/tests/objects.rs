@@ -60,7 +60,7 @@ fn read(object: &[u8], key: Option<&Key>) -> Result<BTreeMap<u64, Vec<u8>>, Erro
     let index = Index::parse(&trailer, &object[trailer.table()], key)?;
     let mut content = Vec::new();
     for chunk in 0..index.chunks() {
-        content.append(&mut index.open(chunk, &object[index.chunk_at(chunk)?], key)?);
+        content.extend_from_slice(&index.open(chunk, &object[index.chunk_at(chunk)?], key)?);
     }
     let mut blocks = BTreeMap::new();
     for extent in index.extents() {

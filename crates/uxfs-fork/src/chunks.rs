@@ -1,5 +1,6 @@
 //! Chunks of deltas, read from the file, verified and decompressed; the latest ones are kept.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
@@ -42,7 +43,8 @@ impl Layer {
         let range = self.index.chunk_at(number).map_err(of_delta)?;
         let mut stored = vec![0; range.len()];
         file.read_exact_at(&mut stored, self.object_at + range.start as u64)?;
-        self.index.open(number, &stored, None).map_err(of_delta)
+        let opened = self.index.open(number, &stored, None);
+        opened.map(Cow::into_owned).map_err(of_delta)
     }
 
     fn chunk_size(&self) -> u64 {

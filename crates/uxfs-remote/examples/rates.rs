@@ -229,7 +229,7 @@ fn sync_cost(takes: Duration) {
     line(takes, "sync, 64 callers, beside a flush of two puts", rates, "1/s", "");
 }
 
-fn reading(takes: Duration) {
+fn reading(takes: Duration, dir: &std::path::Path) {
     let len = 512 * MIB;
     let store = ModelStore::new(takes);
     let image = MemDev::new(len);
@@ -270,14 +270,15 @@ fn reading(takes: Duration) {
         rate(begun, (0..bytes.div_ceil(8 * MIB)).map(|at| get(at * 8 * MIB)).sum())
     };
     line(takes, "streaming read, beside ranges of 8 MiB", pair(stream, plain), "MiB/s", ">= 0.80");
-    let restored = || {
-        let (checkpoint, target) = (open(), MemDev::new(len));
+    let restored = |target: &dyn BlockDev| {
+        let checkpoint = open();
         let begun = Instant::now();
-        restore(&checkpoint, &target, true, &|_, _| {}).unwrap();
+        restore(&checkpoint, target, true, &|_, _| {}).unwrap();
+        target.flush().unwrap();
         rate(begun, len)
     };
-    let parallel = || {
-        let (next, target) = (AtomicU64::new(0), MemDev::new(bytes));
+    let parallel = |target: &dyn BlockDev| {
+        let next = AtomicU64::new(0);
         let begun = Instant::now();
         std::thread::scope(|scope| {
             for _ in 0..16 {
@@ -298,9 +299,19 @@ fn reading(takes: Duration) {
                 });
             }
         });
+        target.flush().unwrap();
         rate(begun, bytes)
     };
-    line(takes, "restore, beside 16 ranges at once", pair(restored, parallel), "MiB/s", ">= 0.90");
+    let memory = || MemDev::new(bytes.max(len));
+    let rates = pair(|| restored(&memory()), || parallel(&memory()));
+    line(takes, "restore, beside 16 ranges at once", rates, "MiB/s", "");
+    let file = || {
+        let path = dir.join("restored");
+        drop(std::fs::remove_file(&path));
+        FileDev::open(&path, OpenMode::Create(bytes.max(len))).unwrap()
+    };
+    let rates = pair(|| restored(&file()), || parallel(&file()));
+    line(takes, "restore into a file, beside the same", rates, "MiB/s", ">= 0.90");
 }
 
 fn main() {
@@ -311,6 +322,6 @@ fn main() {
     for takes in [20, 100].map(Duration::from_millis) {
         async_cost(takes, dir.path());
         sync_cost(takes);
-        reading(takes);
+        reading(takes, dir.path());
     }
 }

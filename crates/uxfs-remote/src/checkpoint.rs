@@ -2,6 +2,7 @@
 //!
 //! 1. Each of its deltas has the hash by which the manifest names it, and follows the one below.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -123,7 +124,12 @@ impl Checkpoint {
     }
 
     /// The content of a chunk, verified.
-    pub(crate) fn open_chunk(&self, layer: usize, chunk: usize, stored: &[u8]) -> Result<Vec<u8>> {
+    pub(crate) fn open_chunk<'s>(
+        &self,
+        layer: usize,
+        chunk: usize,
+        stored: &'s [u8],
+    ) -> Result<Cow<'s, [u8]>> {
         let opened = self.index(layer).open(chunk, stored, self.remote.key());
         opened.map_err(Error::object(&self.name(layer)))
     }

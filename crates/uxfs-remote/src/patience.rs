@@ -16,9 +16,9 @@ pub struct Patience {
 }
 
 impl Default for Patience {
-    /// Ten tries in about 25 seconds.
+    /// Fifteen tries in about 25 seconds. Most requests that fail succeed when they are tried again at once.
     fn default() -> Self {
-        Self { tries: 10, first: Duration::from_millis(50), longest: Duration::from_secs(5) }
+        Self { tries: 15, first: Duration::from_millis(5), longest: Duration::from_secs(5) }
     }
 }
 

@@ -92,7 +92,7 @@ impl Fetched {
 
     /// Opens a chunk, and keeps its content.
     fn open(&self, layer: usize, chunk: usize, stored: &[u8]) -> Result<Arc<Vec<u8>>> {
-        let content = Arc::new(self.checkpoint.open_chunk(layer, chunk, stored)?);
+        let content = Arc::new(self.checkpoint.open_chunk(layer, chunk, stored)?.into_owned());
         self.cache.put((layer, chunk), Arc::clone(&content));
         Ok(content)
     }
