@@ -2,8 +2,8 @@
 //!
 //! 1. The last checkpoint is always kept.
 //! 2. Manifests are removed first, then the deltas that none of the remaining names. What a crash leaves
-//!    between is removed the next time. A manifest's object with a delta that one of the remaining names stays, below
-//!    the floor, until none does.
+//!    between is removed the next time. A manifest's object with a delta that one of the remaining names stays until
+//!    none does. The floor rises first, so that none of them is taken for a checkpoint.
 //! 3. The number that a writer who lost its place would try next stays taken: otherwise that writer would
 //!    put a checkpoint in the past, and take it for the last one. It is the first number of the next epoch, or
 //!    one of the two before it: one may be the writer's own, whose answer was lost, and one a compaction of
@@ -64,13 +64,15 @@ pub fn prune(remote: &Remote, retention: Retention) -> Result<Pruned> {
     let below = [&removed, gone].concat();
     let stays = |number: &u64| named.contains(&manifest_name(*number));
     let staying: BTreeSet<u64> = below.iter().copied().filter(stays).collect();
-    if !staying.is_empty() && !planted(Fault::FloorForgotten) {
+    // Also for those that go: one whose delta went first is no checkpoint any more.
+    let mut floors = BTreeSet::from_iter(floors);
+    if !below.is_empty() && !planted(Fault::FloorForgotten) {
         remote.raise_floor(kept[0])?;
+        floors.insert(kept[0]);
     }
     remove(remote, &below, &staying, &kept[..kept.len().min(2)], &markers)?;
-    for floor in floors.iter().filter(|floor| staying.is_empty() || **floor < kept[0]) {
-        remote.remove_floor(*floor)?;
-    }
+    let is_past = |floor: &&u64| staying.is_empty() || **floor < kept[0];
+    floors.iter().filter(is_past).try_for_each(|floor| remote.remove_floor(*floor))?;
     let is_garbage = |entry: &Entry| {
         sequence_of(&entry.name).is_some_and(|sequence| sequence <= newest)
             && !named.contains(&entry.name)

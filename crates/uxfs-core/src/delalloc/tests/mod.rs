@@ -8,6 +8,7 @@ mod host;
 mod limits;
 mod model;
 mod ordered;
+mod ordered_space;
 mod placement;
 
 use std::ops::Range;

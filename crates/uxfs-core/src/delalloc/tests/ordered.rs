@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use uxfs_disk::{BlockDev, MemDev};
 use uxfs_format::Ino;
-use uxfs_testkit::{Answer, FaultDev, Op, RecordDev, Recording, Rng, Rule};
+use uxfs_testkit::{RecordDev, Recording, Rng};
 
 use super::options;
 use crate::ops::NewInode;
 use crate::tx::Tx;
 use crate::{DefragOptions, Error, Fallocate, Fs, OpenOptions, SyncMode, WritebackOptions};
 
-const LEN: usize = 96 << 20;
+pub(super) const LEN: usize = 96 << 20;
 const WRITERS: usize = 3;
 const STEPS: u64 = 150;
 const FILES: usize = 3;
@@ -28,7 +28,7 @@ const BYTES: usize = 96 << 10;
 /// Everything up to this step of this writer is durable.
 struct Durable(usize, u64);
 
-fn ordered(rng: &mut Rng) -> OpenOptions {
+pub(super) fn ordered(rng: &mut Rng) -> OpenOptions {
     let dirty_bytes = [128 << 10, 1 << 20, 16 << 20][rng.index(3)];
     let mut options = options(WritebackOptions {
         dirty_bytes,
@@ -217,36 +217,8 @@ fn each_writers_writes_survive_in_order() {
     }
 }
 
-/// A volume with no space left takes overwrites of what it has, again and again.
-#[test]
-fn a_full_volume_can_be_overwritten() {
-    let mut mkfs = uxfs_mkfs::Options::default();
-    mkfs.unsupported = true;
-    mkfs.apply('l', "size=16m").unwrap();
-    let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(LEN as u64));
-    let layout = uxfs_mkfs::Layout::new(&mkfs, LEN as u64).unwrap();
-    uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
-    let fs = Fs::open(Arc::clone(&dev), ordered(&mut Rng::new(1))).unwrap();
-    let ino = fs.create(fs.root(), b"all", &NewInode::file(0o644)).unwrap();
-    let full = (0..).find(|n| fs.write_at(ino, n << 18, &[7; 256 << 10]).is_err()).unwrap();
-    assert!(matches!(fs.write_at(ino, full << 18, &[7; 256 << 10]), Err(Error::NoSpace)));
-    let size = full << 18;
-    for round in 0..3_u8 {
-        for at in (0..size).step_by(64 << 10) {
-            fs.write_at(ino, at, &[round; 64 << 10]).unwrap();
-        }
-    }
-    let mut content = vec![0; size as usize];
-    fs.read_at(ino, 0, &mut content).unwrap();
-    assert!(content.iter().all(|byte| *byte == 2));
-    fs.close().unwrap();
-    let fs = Fs::open(dev, OpenOptions::default()).unwrap();
-    fs.read_at(ino, 0, &mut content).unwrap();
-    assert!(content.iter().all(|byte| *byte == 2));
-}
-
 /// A volume with one file.
-fn one_file() -> (Fs, Ino) {
+pub(super) fn one_file() -> (Fs, Ino) {
     let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(LEN as u64));
     let mut mkfs = uxfs_mkfs::Options::default();
     mkfs.unsupported = true;
@@ -308,116 +280,4 @@ fn a_full_log_stops_the_volume_and_is_named() {
     assert!(fs.stopped_by().is_some_and(|why| why.contains("no room")));
     assert!(receive.try_recv().unwrap().is_err());
     assert!(matches!(fs.wait(fs.ticket()), Err(Error::Shutdown(_))));
-}
-
-/// A volume on this device, with a file that has most of its blocks.
-fn nearly_full<D: BlockDev + 'static>(dev: &Arc<D>) -> (Fs, Ino) {
-    let mut mkfs = uxfs_mkfs::Options::default();
-    mkfs.unsupported = true;
-    mkfs.apply('l', "size=16m").unwrap();
-    let layout = uxfs_mkfs::Layout::new(&mkfs, LEN as u64).unwrap();
-    uxfs_mkfs::write(&layout, &**dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
-    let fs = Fs::open(Arc::clone(dev) as Arc<dyn BlockDev>, ordered(&mut Rng::new(1))).unwrap();
-    let ino = fs.create(fs.root(), b"first", &NewInode::file(0o644)).unwrap();
-    fill(&fs, ino).unwrap();
-    fs.wait(fs.durable().unwrap()).unwrap();
-    (fs, ino)
-}
-
-/// Writes a file that needs more than the blocks that a nearly full volume has left.
-fn fill(fs: &Fs, ino: Ino) -> crate::Result<()> {
-    (0..50).try_for_each(|n| fs.write_at(ino, n << 20, &[n as u8; 1 << 20]).map(drop))
-}
-
-/// What was just freed can be written at once, although no epoch has shown it yet.
-#[test]
-fn space_is_there_as_soon_as_a_file_is_removed() {
-    let (fs, _) = nearly_full(&Arc::new(MemDev::new(LEN as u64)));
-    for round in 0..3 {
-        fs.unlink(fs.root(), b"first").unwrap();
-        let ino = fs.create(fs.root(), b"first", &NewInode::file(0o644)).unwrap();
-        fill(&fs, ino).unwrap_or_else(|error| panic!("round {round}: {error}"));
-    }
-    fs.close().unwrap();
-}
-
-/// Blocks that are freed during an AIL push stay busy until it ends, also when their freeing is durable. Writers
-/// wait for it; no epoch is without space.
-#[test]
-fn an_ail_push_that_lasts_keeps_no_epoch_from_space() {
-    let dev = Arc::new(FaultDev::new(MemDev::new(LEN as u64)));
-    let (fs, _) = nearly_full(&dev);
-    let (pushing, ended) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
-    let (begun, end) = (Arc::clone(&pushing), Arc::clone(&ended));
-    dev.add(Rule::on(Op::WRITES).before(move |_| {
-        if std::thread::current().name() == Some("push") {
-            begun.store(true, Ordering::Release);
-            while !end.load(Ordering::Acquire) {
-                std::thread::yield_now();
-            }
-        }
-        Answer::Pass
-    }));
-    let (fs, journal) = (&fs, fs.journal.as_ref().unwrap());
-    std::thread::scope(|scope| {
-        let push = || journal.push_whole_ail(&**fs).unwrap();
-        std::thread::Builder::new().name("push".into()).spawn_scoped(scope, push).unwrap();
-        while !pushing.load(Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-        fs.unlink(fs.root(), b"first").unwrap();
-        fs.wait(fs.durable().unwrap()).unwrap();
-        let ino = fs.create(fs.root(), b"second", &NewInode::file(0o644)).unwrap();
-        let writer = scope.spawn(move || fill(fs, ino));
-        // Until the writer has all that it can have, but for less than one write.
-        let least = (fs.geo.dblocks / 20) as i64 + (3 << 20 >> fs.geo.block_log);
-        while fs.available() - fs.unsettled.blocks() > least && !writer.is_finished() {
-            std::thread::yield_now();
-        }
-        ended.store(true, Ordering::Release);
-        writer.join().unwrap().unwrap();
-    });
-    fs.wait(fs.durable().unwrap()).unwrap();
-}
-
-/// A transaction that holds a group and needs a lower one gets it, although another thread has that whenever it tries.
-#[test]
-fn a_group_that_others_always_hold_is_got() {
-    let (fs, _) = one_file();
-    let (low, high) = (uxfs_format::AgNo(0), uxfs_format::AgNo(1));
-    let (wanted, held, done) =
-        (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
-    let wait_for = |what: &AtomicBool, value| {
-        while what.load(Ordering::Acquire) != value && !done.load(Ordering::Acquire) {
-            std::thread::yield_now();
-        }
-    };
-    let needs_both = || {
-        let mut tx = fs.begin_tx(0)?;
-        tx.lock_ag(high)?;
-        if !tx.holds_ag(low) {
-            wanted.store(true, Ordering::Release);
-            wait_for(&held, true);
-        }
-        let got = tx.lock_ag(low)?;
-        wanted.store(false, Ordering::Release);
-        if got { Ok(()) } else { Err(Error::NoSpace) }
-    };
-    let got = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !done.load(Ordering::Acquire) {
-                wait_for(&wanted, true);
-                let locked = fs.ag(low).unwrap().lock();
-                held.store(true, Ordering::Release);
-                wait_for(&wanted, false);
-                held.store(false, Ordering::Release);
-                drop(locked);
-            }
-        });
-        let got = [fs.retry_groups(needs_both), fs.retry_enospc(needs_both)];
-        done.store(true, Ordering::Release);
-        got
-    });
-    assert!(got.iter().all(Result::is_ok), "{got:?}");
-    fs.close().unwrap();
 }
