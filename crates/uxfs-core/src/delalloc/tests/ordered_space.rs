@@ -165,10 +165,8 @@ const VOLUMES: [&str; 4] = [
 const STEPS: usize = 120;
 
 /// Writes, overwrites, cuts and removes files of its own, on a volume that is full most of the time.
-fn use_space(fs: &Fs, seed: u64, thread: u64) -> Result<()> {
-    let mut rng = Rng::spread(seed ^ thread << 32);
-    let name = format!("{thread}");
-    let dir = fs.create(fs.root(), name.as_bytes(), &NewInode::dir(0o755))?;
+fn use_space(fs: &Fs, dir: Ino, seed: u64) -> Result<()> {
+    let mut rng = Rng::spread(seed ^ dir.0 << 32);
     let mut files: Vec<(Vec<u8>, Ino)> = Vec::new();
     for number in 0..STEPS {
         let done = match (rng.below(16), rng.pick(&files).cloned()) {
@@ -219,14 +217,14 @@ fn a_full_volume_refuses_writes_and_no_epoch() {
         let dev = Arc::new(MemDev::new(LEN as u64));
         let options = OpenOptions { defrag: true, ..ordered(&mut Rng::spread(seed)) };
         let fs = open(&dev, volume, options);
+        let dirs = [b"a", b"b", b"c"].map(|name| fs.create(fs.root(), name, &NewInode::dir(0o755)));
         let ino = fs.create(fs.root(), b"all", &NewInode::file(0o644)).unwrap();
         let full = (0..).find(|n| fs.write_at(ino, n << 18, &[7; 256 << 10]).is_err());
         fs.truncate(ino, (full.unwrap() << 18) / 8 * 7).unwrap();
         let outcomes = std::thread::scope(|scope| {
             let fs = &fs;
-            let threads: Vec<_> =
-                (0..3).map(|thread| scope.spawn(move || use_space(fs, seed, thread))).collect();
-            threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+            let threads = dirs.map(|dir| scope.spawn(move || use_space(fs, dir?, seed)));
+            threads.map(|thread| thread.join().unwrap())
         });
         for outcome in outcomes {
             outcome.unwrap_or_else(|error| {
