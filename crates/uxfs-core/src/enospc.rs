@@ -12,9 +12,9 @@
 //! Called by every operation on files that may allocate blocks, around each of its transactions. Freeing an
 //! inode is not retried here: it is tried again when the volume is closed ([`crate::open_refs`]).
 
+use crate::all_groups;
 use crate::error::{Error, Result};
 use crate::fs::Fs;
-use crate::tx::with_all_groups;
 
 /// Attempts with busy blocks; each forces the log.
 const FORCES: u32 = 8;
@@ -54,7 +54,7 @@ impl Fs {
             }
             self.await_groups()?;
         }
-        with_all_groups(change)
+        all_groups::at_once(change)
     }
 
     /// Waits until every AG that is locked now has been released once.

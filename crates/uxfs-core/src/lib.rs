@@ -8,6 +8,7 @@
 #![warn(missing_docs)]
 
 pub mod ag;
+mod all_groups;
 pub mod alloc;
 pub mod attr;
 pub mod bmap;

@@ -45,7 +45,6 @@ use crate::error::{Error, Result};
 use crate::inode::{Changed, InodeRef, InodeState};
 use crate::journal::Op;
 use crate::mount::Counters;
-pub(crate) use groups::with_all_groups;
 pub(crate) use label::label;
 use owed::Rolling;
 use scratch::{TxBuf, UndoChunk};

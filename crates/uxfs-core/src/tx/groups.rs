@@ -2,11 +2,10 @@
 //!
 //! 1. Groups are locked in ascending order. One below a group that is held is only tried ([`Tx::lock_ag`]).
 //! 2. A group is unlocked before the end only if nothing in it was changed.
-//! 3. Inside [`with_all_groups`] a transaction locks all groups with its first one. So it needs none that others hold.
+//! 3. Inside [`all_groups::at_once`] a transaction locks all groups with its first one. So it needs none that others hold.
 //!
 //! Called by the allocators of blocks and inodes, and by what frees either.
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -16,26 +15,9 @@ use uxfs_format::agi::Agi;
 
 use super::Tx;
 use crate::ag::AgState;
+use crate::all_groups;
 use crate::buf::BufRef;
 use crate::error::Result;
-
-thread_local! {
-    /// Does a transaction of this thread lock all groups?
-    static ALL: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Runs `work`, whose transactions lock all groups at once. For the last attempt of an operation that found groups
-/// locked: as the attempts before are its caller's, nothing else tells its transactions.
-pub(crate) fn with_all_groups<T>(work: impl FnOnce() -> T) -> T {
-    struct Until(bool);
-    impl Drop for Until {
-        fn drop(&mut self) {
-            ALL.set(self.0);
-        }
-    }
-    let _until = Until(ALL.replace(true));
-    work()
-}
 
 impl<'fs> Tx<'fs> {
     /// Locks an allocation group, and waits for it if the order allows that. Returns `false` if it
@@ -47,7 +29,7 @@ impl<'fs> Tx<'fs> {
         if self.holds_ag(ag) {
             return Ok(true);
         }
-        if ALL.get() && self.ags.is_empty() {
+        if all_groups::wanted() && self.ags.is_empty() {
             for ag in (0..self.fs.geo.ag_count).map(AgNo) {
                 self.lock_one(ag)?;
             }
@@ -77,7 +59,7 @@ impl<'fs> Tx<'fs> {
 
     /// Unlocks a group in which nothing was changed.
     pub(crate) fn unlock_ag(&mut self, ag: AgNo) {
-        if ALL.get() {
+        if all_groups::wanted() {
             return;
         }
         let changed = |buf: &BufRef| buf.holder.load(Ordering::Relaxed) == self.id;
