@@ -4,10 +4,7 @@
 //!    size. They are final.
 //! 2. A block of zeroes takes room in the table only.
 
-use std::sync::{Mutex, PoisonError};
-
 use zerocopy::IntoBytes;
-use zstd::bulk::Compressor;
 
 use crate::key::{Part, TABLE};
 use crate::layout::{RawChunk, RawExtent, STORED, ZEROES, preamble};
@@ -17,17 +14,8 @@ use crate::{Error, Hash, Head, Key, Result};
 /// The level of compression: the fastest one that is still dense.
 const LEVEL: i32 = 3;
 
-/// Compressors that are not in use. Making one takes as long as it takes to compress a small delta.
-static IDLE: Mutex<Vec<Compressor<'static>>> = Mutex::new(Vec::new());
-/// Most of them that are kept: each has more than a megabyte.
-const IDLE_MAX: usize = 2;
-
 fn system(error: std::io::Error) -> Error {
     Error::System(error.to_string())
-}
-
-fn idle<T>(change: impl FnOnce(&mut Vec<Compressor<'static>>) -> T) -> T {
-    change(&mut IDLE.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// A delta that was made.
@@ -60,7 +48,7 @@ pub struct Writer<'a> {
     chunks: Vec<RawChunk>,
     /// The content of the open chunk.
     open: Vec<u8>,
-    compressor: Compressor<'static>,
+    compressor: zstd::bulk::Compressor<'static>,
     content_len: u64,
     /// Bytes that were made and not taken.
     made: Vec<u8>,
@@ -78,10 +66,7 @@ impl<'a> Writer<'a> {
     pub fn new(head: Head, key: Option<&'a Key>) -> Result<Self> {
         head.check().map_err(Error::Invalid)?;
         let salt = key.map_or(Ok([0; 16]), |_| Key::new_salt())?;
-        let compressor = match idle(Vec::pop) {
-            Some(compressor) => compressor,
-            None => Compressor::new(LEVEL).map_err(system)?,
-        };
+        let compressor = zstd::bulk::Compressor::new(LEVEL).map_err(system)?;
         Ok(Self {
             compressor,
             open: Vec::with_capacity(head.chunk_size as usize),
@@ -206,11 +191,6 @@ impl<'a> Writer<'a> {
             blocks: self.blocks,
             head: trailer.head().clone(),
         };
-        idle(|all| {
-            if all.len() < IDLE_MAX {
-                all.push(self.compressor);
-            }
-        });
         Ok((self.made, delta))
     }
 }

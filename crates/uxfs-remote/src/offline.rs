@@ -23,8 +23,9 @@ pub fn ship(
     uuid: [u8; 16],
     now: u64,
 ) -> Result<Option<Published>> {
-    let from = (new_writer()?, ShipOptions::default().inside_bytes);
-    let (mut publisher, last) = Publisher::begin(remote, from, uuid, dev.len())?;
+    let inside_max = ShipOptions::default().inside_bytes;
+    let (mut publisher, last) =
+        Publisher::begin(remote, new_writer()?, uuid, dev.len(), inside_max)?;
     // Nothing is copied aside, because nothing is written.
     let tracker = Tracker::new(dev.len(), BLOCK, 1);
     let all = tracker.all_blocks();

@@ -16,7 +16,7 @@ pub struct Patience {
 }
 
 impl Default for Patience {
-    /// Fifteen tries in about 25 seconds. Most requests that fail succeed when they are tried again at once.
+    /// Fifteen tries, with pauses of 13 to 25 seconds in all. Most requests that fail succeed when they are tried again at once.
     fn default() -> Self {
         Self { tries: 15, first: Duration::from_millis(5), longest: Duration::from_secs(5) }
     }

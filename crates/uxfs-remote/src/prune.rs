@@ -37,9 +37,9 @@ pub struct Pruned {
     pub kept: u64,
     /// Checkpoints that were removed.
     pub checkpoints: u64,
-    /// Deltas that were removed.
+    /// Objects of deltas that were removed. Deltas in the objects of removed checkpoints are not counted.
     pub deltas: u64,
-    /// Bytes of these deltas.
+    /// Bytes of these objects.
     pub bytes: u64,
 }
 
@@ -87,7 +87,8 @@ pub fn prune(remote: &Remote, retention: Retention) -> Result<Pruned> {
     })
 }
 
-/// Removes the objects of checkpoints, which ascend, but for those that stay; `next` are the two checkpoints that follow.
+/// Removes the objects of checkpoints, which ascend, but for those that stay; `next` are the two checkpoints that
+/// follow.
 fn remove(
     remote: &Remote,
     below: &[u64],

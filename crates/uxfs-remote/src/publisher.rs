@@ -192,9 +192,10 @@ impl Publisher {
     /// [`Error::OtherVolume`], [`Error::Held`]; those of the store; what is wrong with an object.
     pub(crate) fn begin(
         remote: Arc<Remote>,
-        (writer, inside_max): ([u8; 16], usize),
+        writer: [u8; 16],
         uuid: [u8; 16],
         image_len: u64,
+        inside_max: usize,
     ) -> Result<(Self, Option<Checkpoint>)> {
         let last = remote.newest()?;
         if let Some((manifest, _)) = &last {

@@ -217,7 +217,7 @@ impl Remote {
         put.map_err(Error::store(format!("removing {name}")))
     }
 
-    /// A manifest and its hash.
+    /// A manifest and its hash, also of a removed checkpoint whose object stays for its delta.
     ///
     /// # Errors
     /// [`Error::NoCheckpoint`] if there is none; those of the store; what is wrong with it.

@@ -246,8 +246,8 @@ impl Shipper {
         writer: [u8; 16],
     ) -> Result<Self> {
         let len = dev.len();
-        let from = (writer, options.inside_bytes);
-        let (publisher, uncompared) = Publisher::begin(Arc::clone(&remote), from, uuid, len)?;
+        let (publisher, uncompared) =
+            Publisher::begin(Arc::clone(&remote), writer, uuid, len, options.inside_bytes)?;
         let all = (0, len.div_ceil(u64::from(BLOCK)));
         let uncompared =
             uncompared.map(|last| Uncompared { last: Arc::new(last), runs: vec![all] });

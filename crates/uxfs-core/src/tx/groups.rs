@@ -2,7 +2,8 @@
 //!
 //! 1. Groups are locked in ascending order. One below a group that is held is only tried ([`Tx::lock_ag`]).
 //! 2. A group is unlocked before the end only if nothing in it was changed.
-//! 3. Inside [`all_groups::at_once`] a transaction locks all groups with its first one. So it needs none that others hold.
+//! 3. Inside [`all_groups::at_once`] a transaction locks all groups with its first one. So it needs none that
+//!    others hold.
 //!
 //! Called by the allocators of blocks and inodes, and by what frees either.
 

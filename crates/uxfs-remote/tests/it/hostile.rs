@@ -220,7 +220,7 @@ fn copies_of_tables_are_verified() {
     assert!(wrong.is_err(), "the fault shows");
 }
 
-/// A checkpoint is one put, and stays one request less to read.
+/// A small checkpoint is one put.
 #[test]
 fn a_small_checkpoint_is_one_object() {
     let store = Arc::new(SimStore::new(1));

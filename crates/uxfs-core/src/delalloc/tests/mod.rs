@@ -63,17 +63,21 @@ fn volume(mkfs: &str, writeback: WritebackOptions) -> Volume {
     volume_of(mkfs, 512, writeback)
 }
 
-/// Makes an image file with a volume of `mib` MiB, with these options of mkfs.
-pub(crate) fn make_image(path: &std::path::Path, mkfs: &str, mib: u64) {
+/// Makes a volume on a device, with these options of mkfs.
+fn make_volume(dev: &dyn BlockDev, mkfs: &str) {
     let mut options = uxfs_mkfs::Options::default();
     options.unsupported = true;
     let words: Vec<&str> = mkfs.split_whitespace().collect();
     for pair in words.chunks(2) {
         options.apply(pair[0].chars().nth(1).unwrap(), pair[1]).unwrap();
     }
-    let layout = uxfs_mkfs::Layout::new(&options, mib << 20).unwrap();
-    let dev = FileDev::open(path, OpenMode::Create(mib << 20)).unwrap();
-    uxfs_mkfs::write(&layout, &dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
+    let layout = uxfs_mkfs::Layout::new(&options, dev.len()).unwrap();
+    uxfs_mkfs::write(&layout, dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
+}
+
+/// Makes an image file with a volume of `mib` MiB, with these options of mkfs.
+pub(crate) fn make_image(path: &std::path::Path, mkfs: &str, mib: u64) {
+    make_volume(&FileDev::open(path, OpenMode::Create(mib << 20)).unwrap(), mkfs);
 }
 
 fn volume_of(mkfs: &str, mib: u64, writeback: WritebackOptions) -> Volume {

@@ -13,7 +13,7 @@ use uxfs_disk::{BlockDev, MemDev};
 use uxfs_format::Ino;
 use uxfs_testkit::{RecordDev, Recording, Rng};
 
-use super::options;
+use super::{make_volume, options};
 use crate::ops::NewInode;
 use crate::tx::Tx;
 use crate::{DefragOptions, Error, Fallocate, Fs, OpenOptions, SyncMode, WritebackOptions};
@@ -98,12 +98,8 @@ fn write(fs: &Fs, disk: &RecordDev<MemDev, Durable>, seed: u64, writer: usize) {
 
 fn record(seed: u64) -> Recording<Durable> {
     let mut rng = Rng::new(seed);
-    let mut mkfs = uxfs_mkfs::Options::default();
-    mkfs.unsupported = true;
-    mkfs.apply('l', "size=16m").unwrap();
     let before = MemDev::from_bytes(&vec![0xee; LEN]);
-    let layout = uxfs_mkfs::Layout::new(&mkfs, LEN as u64).unwrap();
-    uxfs_mkfs::write(&layout, &before, &uxfs_mkfs::WriteOptions::default()).unwrap();
+    make_volume(&before, "-l size=16m");
     let disk = Arc::new(RecordDev::new(before.clone()));
     let fs = Fs::open(Arc::clone(&disk) as Arc<dyn BlockDev>, ordered(&mut rng)).unwrap();
     for (writer, file) in (0..WRITERS).flat_map(|w| (0..FILES).map(move |f| (w, f))) {
@@ -220,10 +216,7 @@ fn each_writers_writes_survive_in_order() {
 /// A volume with one file.
 pub(super) fn one_file() -> (Fs, Ino) {
     let dev: Arc<dyn BlockDev> = Arc::new(MemDev::new(LEN as u64));
-    let mut mkfs = uxfs_mkfs::Options::default();
-    mkfs.unsupported = true;
-    let layout = uxfs_mkfs::Layout::new(&mkfs, LEN as u64).unwrap();
-    uxfs_mkfs::write(&layout, &*dev, &uxfs_mkfs::WriteOptions::default()).unwrap();
+    make_volume(&*dev, "");
     let fs = Fs::open(dev, ordered(&mut Rng::new(1))).unwrap();
     let ino = fs.create(fs.root(), b"file", &NewInode::file(0o644)).unwrap();
     (fs, ino)
